@@ -1,0 +1,7 @@
+package flow
+
+// A Tool is something that takes part in a request under a name.
+type Tool interface {
+	Name() string
+	Description() string
+}

@@ -1,0 +1,204 @@
+package abi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"unicode/utf8"
+)
+
+// A Phase is a moment at which guards judge.
+type Phase string
+
+// The phases. A phase is listed here when some entrance asks in it.
+const (
+	PhaseCall   Phase = "call"   // a tool call, before its handler
+	PhaseResult Phase = "result" // a tool's result, before the model sees it
+)
+
+// ValidPhase reports whether p is a phase.
+func ValidPhase(p Phase) bool { return p == PhaseCall || p == PhaseResult }
+
+// Bounds of what a guard may say.
+const (
+	MaxReasonChars = 256 // reason and hint
+	MaxWhy         = 16  // entries of why
+)
+
+// A Question is the input of a guard: all that it may know. Judging is a pure
+// function of this document, so a stored question can be judged again.
+type Question struct {
+	Format         int             `json:"format"` // Version
+	Kind           Kind            `json:"kind"`   // KindGuard
+	Guard          string          `json:"guard"`  // the guard's name in the manifest
+	Phase          Phase           `json:"phase"`
+	Nonce          string          `json:"nonce"`           // to be echoed
+	DocumentSHA256 string          `json:"document_sha256"` // lower-case hex digest of the judged document in canonical form; to be echoed
+	Now            string          `json:"now"`             // RFC 3339
+	Tenant         string          `json:"tenant,omitempty"`
+	App            string          `json:"app,omitempty"`
+	Agent          string          `json:"agent"`
+	User           User            `json:"user"`
+	Session        string          `json:"session"`
+	Run            string          `json:"run"`
+	Step           int             `json:"step"`
+	Call           *CallFacts      `json:"call,omitempty"`   // phases call and result
+	Result         json.RawMessage `json:"result,omitempty"` // phase result: the judged document
+	Grants         []string        `json:"grants,omitempty"` // what the call would be granted
+	Settings       json.RawMessage `json:"settings,omitempty"`
+	Facts          Facts           `json:"facts,omitzero"`
+}
+
+// A User is who the run acts for, as the host authenticated them.
+type User struct {
+	ID    string   `json:"id"`
+	Roles []string `json:"roles,omitempty"`
+}
+
+// CallFacts describe the call that is judged.
+type CallFacts struct {
+	ID      string          `json:"id"`
+	Tool    string          `json:"tool"`
+	Known   bool            `json:"known"` // false: the model named a tool that does not exist
+	Effects Effects         `json:"effects"`
+	Module  string          `json:"module,omitempty"` // digest of the handler's module; empty for a native tool
+	Args    json.RawMessage `json:"args"`             // phase call: the judged document
+}
+
+// Facts are what the host adds from its own knowledge.
+type Facts struct {
+	Approved *Approval `json:"approved,omitempty"` // a person approved this very call
+}
+
+// An Approval is a person's approval.
+type Approval struct {
+	At string `json:"at,omitempty"` // RFC 3339
+	By string `json:"by,omitempty"`
+}
+
+// A Ruling is what a verdict decides.
+type Ruling string
+
+// The rulings, mildest first. The worst one of a chain counts; [Rewrite] only
+// passes to the next guard what it wrote.
+const (
+	RulingAllow   Ruling = "allow"
+	RulingRewrite Ruling = "rewrite"
+	RulingNarrow  Ruling = "narrow"
+	RulingConfirm Ruling = "confirm"
+	RulingDeny    Ruling = "deny"
+)
+
+// A Verdict is the output of a guard. Nonce and DocumentSHA256 echo the
+// question. The zero Verdict is no verdict: it denies.
+type Verdict struct {
+	Format         int             `json:"format,omitempty"` // Version or absent
+	Nonce          string          `json:"nonce"`
+	DocumentSHA256 string          `json:"document_sha256"`
+	Ruling         Ruling          `json:"verdict"`
+	Code           string          `json:"code,omitempty"`     // [a-z_]{1,40}, the author's
+	Reason         string          `json:"reason,omitempty"`   // deny: for the model
+	Hint           string          `json:"hint,omitempty"`     // confirm: for the person
+	Grants         []string        `json:"grants,omitempty"`   // narrow: what remains; absent or empty: nothing
+	Document       json.RawMessage `json:"document,omitempty"` // rewrite: the new document
+	Why            []Why           `json:"why,omitempty"`      // for the operator
+}
+
+// A Why tells the operator what a verdict rests on.
+type Why struct {
+	Rule string `json:"rule,omitempty"`
+	At   string `json:"at,omitempty"` // JSON pointer into the judged document
+	Saw  string `json:"saw,omitempty"`
+}
+
+// Allow lets the document pass.
+func Allow() Verdict { return Verdict{Ruling: RulingAllow} }
+
+// Deny refuses. The reason is for the model and is cut at [MaxReasonChars].
+func Deny(code, reason string, why ...Why) Verdict {
+	return Verdict{Ruling: RulingDeny, Code: code, Reason: cut(reason), Why: why}
+}
+
+// Confirm asks a person. The hint is cut at [MaxReasonChars].
+func Confirm(code, hint string, why ...Why) Verdict {
+	return Verdict{Ruling: RulingConfirm, Code: code, Hint: cut(hint), Why: why}
+}
+
+// Narrow lets the call pass with at most these grants.
+func Narrow(grants ...string) Verdict { return Verdict{Ruling: RulingNarrow, Grants: grants} }
+
+// Rewrite replaces the judged document. Only a guard that mutates in the phase
+// may do that.
+func Rewrite(document json.RawMessage) Verdict {
+	return Verdict{Ruling: RulingRewrite, Document: document}
+}
+
+var codePattern = regexp.MustCompile(`^[a-z_]{1,40}$`)
+
+// ParseVerdict decodes what a guard returned and checks it against the question
+// it answers. Every error means deny.
+func ParseVerdict(data []byte, q *Question) (Verdict, error) {
+	var v Verdict
+	if err := Decode(data, &v); err != nil {
+		return Verdict{}, err
+	}
+	return v, v.Check(q)
+}
+
+// Check reports whether v is a well-formed answer to q: it echoes nonce and
+// digest and has the members of its ruling and no others.
+func (v *Verdict) Check(q *Question) error {
+	if v.Format != 0 && v.Format != Version {
+		return fmt.Errorf("verdict: format %d: want %d", v.Format, Version)
+	}
+	if v.Nonce != q.Nonce || v.Nonce == "" {
+		return errors.New("verdict: nonce is not the question's")
+	}
+	if v.DocumentSHA256 != q.DocumentSHA256 || v.DocumentSHA256 == "" {
+		return errors.New("verdict: document_sha256 is not the question's")
+	}
+	switch v.Ruling {
+	case RulingAllow, RulingDeny, RulingConfirm, RulingNarrow, RulingRewrite:
+	default:
+		return fmt.Errorf("verdict: %q is no verdict", clip(string(v.Ruling), 40))
+	}
+	if v.Code != "" && !codePattern.MatchString(v.Code) {
+		return fmt.Errorf("verdict: code %q: want [a-z_]{1,40}", clip(v.Code, 60))
+	}
+	stray := ""
+	switch {
+	case v.Reason != "" && v.Ruling != RulingDeny:
+		stray = "reason"
+	case v.Hint != "" && v.Ruling != RulingConfirm:
+		stray = "hint"
+	case v.Grants != nil && v.Ruling != RulingNarrow:
+		stray = "grants"
+	case v.Document != nil && v.Ruling != RulingRewrite:
+		stray = "document"
+	}
+	if stray != "" {
+		return fmt.Errorf("verdict: %s has no place in %q", stray, v.Ruling)
+	}
+	if v.Ruling == RulingRewrite && len(v.Document) == 0 {
+		return errors.New("verdict: rewrite without a document")
+	}
+	if utf8.RuneCountInString(v.Reason) > MaxReasonChars || utf8.RuneCountInString(v.Hint) > MaxReasonChars {
+		return fmt.Errorf("verdict: reason or hint exceeds %d characters", MaxReasonChars)
+	}
+	if len(v.Why) > MaxWhy {
+		return fmt.Errorf("verdict: %d entries of why exceed %d", len(v.Why), MaxWhy)
+	}
+	return nil
+}
+
+func cut(s string) string {
+	n := 0
+	for i := range s {
+		if n == MaxReasonChars {
+			return s[:i]
+		}
+		n++
+	}
+	return s
+}

@@ -1,0 +1,269 @@
+package abi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a manifest. [ParseManifest] refuses what exceeds them.
+const (
+	MaxManifestBytes    = 256 << 10 // the whole document
+	MaxTools            = 128       // tools in one module; guards likewise
+	MaxDescriptionBytes = 4096      // a description
+	MaxRequests         = 128       // requested capabilities
+)
+
+// A Manifest is what a module is and what it asks for. It travels in the custom
+// section [ManifestSection], so the module's digest covers it.
+type Manifest struct {
+	ABI         int    `json:"abi"`  // Version
+	Name        string `json:"name"` // see [ValidName]
+	Version     string `json:"version"`
+	Description string `json:"description,omitempty"`
+
+	Tools  []Tool      `json:"tools,omitempty"`
+	Hooks  []HookPoint `json:"hooks,omitempty"`
+	Guards []Guard     `json:"guards,omitempty"`
+
+	// Requests are capabilities in the text form of package capability. Nothing
+	// is given until an operator grants it.
+	Requests []string `json:"requests,omitempty"`
+	Limits   Limits   `json:"limits,omitzero"`
+}
+
+// A Tool is one tool of a module.
+type Tool struct {
+	Name        string          `json:"name"` // see [ValidName]
+	Description string          `json:"description,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty"`  // JSON Schema of the arguments; absent: any object
+	Output      json.RawMessage `json:"output,omitempty"` // JSON Schema of the result; absent: anything
+	Effects     Effects         `json:"effects,omitempty"`
+	LongRunning bool            `json:"long_running,omitempty"`
+	Streaming   bool            `json:"streaming,omitempty"`
+	Confirm     bool            `json:"confirm,omitempty"` // a person decides before every call
+	Export      string          `json:"export,omitempty"`  // the export to call; default ExportCall
+	// Raw marks an export of a plain Extism plugin: its input is the arguments
+	// alone and its output is the result alone.
+	Raw bool `json:"raw,omitempty"`
+}
+
+// A Guard is one guard of a module.
+type Guard struct {
+	Name     string          `json:"name"` // see [ValidName]
+	Phases   []Phase         `json:"phases"`
+	Mutates  []Phase         `json:"mutates,omitempty"`  // phases in which it may rewrite
+	Settings json.RawMessage `json:"settings,omitempty"` // JSON Schema of its settings; absent: it takes none
+	Check    bool            `json:"check,omitempty"`    // answers SettingsCall
+	Export   string          `json:"export,omitempty"`   // the export to call; default ExportCall
+}
+
+// Effects says what happens when a tool is called, and so whether an interrupted
+// call may be sent again.
+type Effects string
+
+// The effects. The empty value means [Once].
+const (
+	None       Effects = "none"       // changes nothing
+	Idempotent Effects = "idempotent" // the same call id again changes nothing more
+	Once       Effects = "once"       // must not be repeated
+)
+
+// Limits are what a module asks for. A zero field asks for the default; what it
+// gets is never more than the operator's limit.
+type Limits struct {
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	WallMS      int64 `json:"wall_ms,omitempty"`
+	HostCalls   int   `json:"host_calls,omitempty"`
+	OutputBytes int64 `json:"output_bytes,omitempty"`
+}
+
+var (
+	namePattern    = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
+	versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$`)
+	reservedNames  = map[string]bool{"transfer_to_agent": true, "set_model_response": true, "finish_task": true, "stop_streaming": true}
+)
+
+// ValidName reports whether s may name a plugin, tool or guard: a lower-case
+// letter, then up to 63 letters, digits, '_' or '-'; not one of the framework's
+// own names and not beginning with "adk_" or "sandboxd_".
+func ValidName(s string) error {
+	switch {
+	case !namePattern.MatchString(s):
+		return fmt.Errorf("name %q: want a lower-case letter, then at most 63 of a-z 0-9 _ -", clip(s, 80))
+	case reservedNames[s] || strings.HasPrefix(s, "adk_") || strings.HasPrefix(s, "sandboxd_"):
+		return fmt.Errorf("name %q: reserved", s)
+	}
+	return nil
+}
+
+// ParseManifest decodes a manifest and checks all that can be checked without
+// the module. The error joins every reason for refusal.
+func ParseManifest(data []byte) (*Manifest, error) {
+	if len(data) > MaxManifestBytes {
+		return nil, fmt.Errorf("manifest: %d bytes exceed %d", len(data), MaxManifestBytes)
+	}
+	var m Manifest
+	if err := Decode(data, &m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// Validate reports every way in which m breaks the rules of a manifest.
+func (m *Manifest) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("manifest: "+format, args...)) }
+	if m.ABI != Version {
+		bad("abi %d: this host speaks %d", m.ABI, Version)
+	}
+	if err := ValidName(m.Name); err != nil {
+		bad("%w", err)
+	}
+	if !versionPattern.MatchString(m.Version) {
+		bad("version %q: want 1 to 64 of 0-9 A-Z a-z . + -", clip(m.Version, 80))
+	}
+	if err := validText(m.Description); err != nil {
+		bad("description: %w", err)
+	}
+	if len(m.Tools) > MaxTools || len(m.Guards) > MaxTools {
+		bad("%d tools and %d guards: at most %d of each", len(m.Tools), len(m.Guards), MaxTools)
+	}
+	if len(m.Tools)+len(m.Hooks)+len(m.Guards) == 0 {
+		bad("no tool, hook or guard")
+	}
+	seen := map[string]bool{}
+	for i, t := range m.Tools {
+		if err := ValidName(t.Name); err != nil {
+			bad("tools[%d]: %w", i, err)
+		}
+		if seen[t.Name] {
+			bad("tools[%d]: %q is there twice", i, t.Name)
+		}
+		seen[t.Name] = true
+		if err := validText(t.Description); err != nil {
+			bad("tool %s: description: %w", t.Name, err)
+		}
+		switch t.Effects {
+		case "", None, Idempotent, Once:
+		default:
+			bad("tool %s: effects %q: want none, idempotent or once", t.Name, clip(string(t.Effects), 40))
+		}
+		if t.Raw && (t.Export == "" || t.Streaming) {
+			bad("tool %s: raw needs an export and cannot stream", t.Name)
+		}
+		if err := validSchema(t.Input); err != nil {
+			bad("tool %s: input: %w", t.Name, err)
+		}
+		if err := validSchema(t.Output); err != nil {
+			bad("tool %s: output: %w", t.Name, err)
+		}
+	}
+	points := map[HookPoint]bool{}
+	for _, h := range m.Hooks {
+		if !validHookPoint(h) || points[h] {
+			bad("hook %q: unknown, or there twice", clip(string(h), 40))
+		}
+		points[h] = true
+	}
+	clear(seen)
+	for i, g := range m.Guards {
+		if err := ValidName(g.Name); err != nil {
+			bad("guards[%d]: %w", i, err)
+		}
+		if seen[g.Name] {
+			bad("guards[%d]: %q is there twice", i, g.Name)
+		}
+		seen[g.Name] = true
+		if len(g.Phases) == 0 {
+			bad("guard %s: no phases", g.Name)
+		}
+		phases := map[Phase]bool{}
+		for _, p := range g.Phases {
+			if !ValidPhase(p) || phases[p] {
+				bad("guard %s: phase %q: unknown, or there twice", g.Name, clip(string(p), 40))
+			}
+			phases[p] = true
+		}
+		for _, p := range g.Mutates {
+			if !phases[p] {
+				bad("guard %s: mutates %q, which is not one of its phases", g.Name, clip(string(p), 40))
+			}
+		}
+		if err := validSchema(g.Settings); err != nil {
+			bad("guard %s: settings: %w", g.Name, err)
+		}
+	}
+	if len(m.Requests) > MaxRequests {
+		bad("%d requests: at most %d", len(m.Requests), MaxRequests)
+	}
+	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 || m.Limits.HostCalls < 0 || m.Limits.OutputBytes < 0 {
+		bad("limits: negative")
+	}
+	return errors.Join(errs...)
+}
+
+// Encode returns the manifest as it is written into [ManifestSection].
+func (m *Manifest) Encode() ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	return Canonical(data)
+}
+
+func validSchema(s json.RawMessage) error {
+	if len(s) == 0 {
+		return nil
+	}
+	if s := bytes.TrimSpace(s); s[0] != '{' {
+		return errors.New("schema: want an object")
+	}
+	return nil
+}
+
+// validText refuses text that can hide something from the person who reads it:
+// control, bidirectional, tag and zero-width characters (threats MU-17).
+func validText(s string) error {
+	if len(s) > MaxDescriptionBytes {
+		return fmt.Errorf("%d bytes exceed %d", len(s), MaxDescriptionBytes)
+	}
+	if !utf8.ValidString(s) {
+		return errors.New("not UTF-8")
+	}
+	for _, r := range s {
+		if Hidden(r) {
+			return fmt.Errorf("character %U is not allowed", r)
+		}
+	}
+	return nil
+}
+
+// Hidden reports whether r is invisible or changes how its neighbours are shown:
+// a control character other than tab and line feed, or a format character
+// (Unicode category Cf: bidirectional controls, zero-width characters, tags).
+func Hidden(r rune) bool {
+	return r != '\t' && r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r))
+}
+
+// clip returns s cut to at most n bytes at a rune boundary.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}

@@ -1,0 +1,68 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Decide applies a decision to a question that a store holds: see
+// [Store.Decide]. Stores call it inside their own transaction.
+func (q *Question) Decide(d Decision) error {
+	switch {
+	case q.State != Pending:
+		return fmt.Errorf("question %s: %w: %s", q.ID, ErrDecided, q.State)
+	case !q.Expires.IsZero() && d.At.After(q.Expires):
+		return fmt.Errorf("question %s: %w at %s", q.ID, ErrExpired, q.Expires.Format(time.RFC3339))
+	case d.ArgsSHA256 != "" && d.ArgsSHA256 != q.ArgsSHA256:
+		return fmt.Errorf("question %s: args_sha256 %w", q.ID, ErrMismatch)
+	}
+	q.State = Rejected
+	if d.Approve {
+		q.State = Approved
+	}
+	q.By, q.Decided, q.Payload = d.By, d.At, slices.Clone(d.Payload)
+	return nil
+}
+
+// Spend applies [Store.Spend] to a question that a store holds.
+func (q *Question) Spend() error {
+	switch q.State {
+	case Approved:
+		q.State = Used
+		return nil
+	case Used:
+		return fmt.Errorf("question %s: %w", q.ID, ErrUsed)
+	}
+	return fmt.Errorf("question %s: %w: %s", q.ID, ErrDecided, q.State)
+}
+
+func (q Question) clone() Question {
+	q.Args = slices.Clone(q.Args)
+	q.Payload = slices.Clone(q.Payload)
+	return q
+}
+
+// Validate reports what is wrong with a key: app, user and id must be 1 to 128
+// bytes of printable UTF-8, and a tenant at most 128.
+func (k Key) Validate() error {
+	for _, f := range []struct {
+		name, value string
+		empty       bool
+	}{{"tenant", k.Tenant, true}, {"app", k.App, false}, {"user", k.User, false}, {"id", k.ID, false}} {
+		if f.value == "" && f.empty {
+			continue
+		}
+		if len(f.value) == 0 || len(f.value) > 128 || !utf8.ValidString(f.value) {
+			return fmt.Errorf("session key: %s has %d bytes: want 1 to 128 of UTF-8", f.name, len(f.value))
+		}
+		for _, r := range f.value {
+			if !unicode.IsPrint(r) {
+				return fmt.Errorf("session key: %s holds %U", f.name, r)
+			}
+		}
+	}
+	return nil
+}
