@@ -1,0 +1,178 @@
+package wasmbin
+
+import "fmt"
+
+// A ValueType is the type of a value.
+type ValueType byte
+
+// The value types.
+const (
+	I32       ValueType = 0x7f
+	I64       ValueType = 0x7e
+	F32       ValueType = 0x7d
+	F64       ValueType = 0x7c
+	V128      ValueType = 0x7b
+	FuncRef   ValueType = 0x70
+	ExternRef ValueType = 0x6f
+)
+
+func (t ValueType) String() string {
+	switch t {
+	case I32:
+		return "i32"
+	case I64:
+		return "i64"
+	case F32:
+		return "f32"
+	case F64:
+		return "f64"
+	case V128:
+		return "v128"
+	case FuncRef:
+		return "funcref"
+	case ExternRef:
+		return "externref"
+	}
+	return fmt.Sprintf("0x%02x", byte(t))
+}
+
+// A FuncType is the type of a function.
+type FuncType struct {
+	Params  []ValueType
+	Results []ValueType
+}
+
+func (t FuncType) String() string {
+	return fmt.Sprintf("(%s) -> (%s)", list(t.Params), list(t.Results))
+}
+
+// Equal reports whether t and u are the same type.
+func (t FuncType) Equal(u FuncType) bool {
+	return list(t.Params) == list(u.Params) && list(t.Results) == list(u.Results)
+}
+
+func list(types []ValueType) string {
+	s := ""
+	for i, t := range types {
+		if i > 0 {
+			s += " "
+		}
+		s += t.String()
+	}
+	return s
+}
+
+// A Kind is what an import or export is.
+type Kind byte
+
+// The kinds.
+const (
+	Func   Kind = 0
+	Table  Kind = 1
+	Memory Kind = 2
+	Global Kind = 3
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Func:
+		return "function"
+	case Table:
+		return "table"
+	case Memory:
+		return "memory"
+	case Global:
+		return "global"
+	}
+	return fmt.Sprintf("kind 0x%02x", byte(k))
+}
+
+// Limits are the bounds of a table, in entries, or of a memory, in pages of 64 KiB.
+type Limits struct {
+	Min, Max uint32 // Max only if HasMax
+	HasMax   bool
+}
+
+// An Import is one import.
+type Import struct {
+	Module, Name string
+	Kind         Kind
+	Type         uint32 // index into Types, of a function
+}
+
+// An Export is one export.
+type Export struct {
+	Name  string
+	Kind  Kind
+	Index uint32 // in the index space of its kind
+}
+
+// A Section is where one section lies in the module.
+type Section struct {
+	ID    byte
+	Name  string // of a custom section
+	Start int    // its id byte
+	Body  int    // after its size; for a custom section after its name
+	End   int    // behind its last byte
+}
+
+// A Module is what the sections of a module declare. It refers to the bytes it
+// was decoded from, which must not change.
+type Module struct {
+	Types     []FuncType
+	Imports   []Import
+	Functions []uint32 // the type of each function with a body
+	Tables    []Limits // those with a body in this module; likewise Memories
+	Memories  []Limits
+	Exports   []Export
+	Start     bool // has a start function
+	Sections  []Section
+
+	bytes []byte
+}
+
+// Custom returns the contents of every custom section of that name.
+func (m *Module) Custom(name string) [][]byte {
+	var all [][]byte
+	for _, s := range m.Sections {
+		if s.ID == 0 && s.Name == name {
+			all = append(all, m.bytes[s.Body:s.End:s.End])
+		}
+	}
+	return all
+}
+
+// FuncType returns the type of a function in the index space of functions,
+// imports first. It is false if the module has no such function or type.
+func (m *Module) FuncType(index uint32) (FuncType, bool) {
+	for _, i := range m.Imports {
+		if i.Kind != Func {
+			continue
+		}
+		if index == 0 {
+			return m.typeAt(i.Type)
+		}
+		index--
+	}
+	if uint64(index) >= uint64(len(m.Functions)) {
+		return FuncType{}, false
+	}
+	return m.typeAt(m.Functions[index])
+}
+
+func (m *Module) typeAt(i uint32) (FuncType, bool) {
+	if uint64(i) >= uint64(len(m.Types)) {
+		return FuncType{}, false
+	}
+	return m.Types[i], true
+}
+
+// Export returns the export of that name.
+func (m *Module) Export(name string) (Export, bool) {
+	for _, e := range m.Exports {
+		if e.Name == name {
+			return e, true
+		}
+	}
+	return Export{}, false
+}
