@@ -1,0 +1,306 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Call is one call of one export. Its zero value, with an export, is a call
+// without input that may do nothing.
+type Call struct {
+	Kind   abi.Kind // zero: a tool, which without grants may do as little as a guard
+	Export string
+	Input  []byte // not changed
+
+	Grants capability.Set    // zero grants nothing
+	Limits Limits            // zero: the defaults of the kind
+	Config map[string]string // what Extism's config_get reads
+	Access Access            // zero reaches nothing
+
+	// Now is the guest's wall time at the start of the call; zero takes the real
+	// one. With the grant clock, time goes on from there in a tool or hook; else
+	// it stands still. A guard should be given the time of its question.
+	Now time.Time
+	// Seed makes the guest's randomness repeat. Without it a tool or hook gets
+	// randomness fit for secrets, and a guard always the same.
+	Seed []byte
+	// Trace is told of every counted host call, after it. It must not block.
+	Trace func(HostCall)
+}
+
+// Call runs one export in a fresh instance and returns what it answered. Every
+// other end is a [*GuestError]; ctx ending early is one with the code cancelled.
+// Call returns soon after the deadline of c.Limits or the end of ctx, whichever
+// is first. It starts no goroutine that outlives it, and keeps nothing of c.
+//
+// Success is an export that returned, with no code or the code 0, that set no
+// error and an output of at least one byte. Leaving by proc_exit is never
+// success, not even with 0.
+func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
+	f := newFrame(ctx, m, c)
+	err := f.run()
+	receipt := f.receipt()
+	if err != nil {
+		failure := f.failure(err)
+		receipt.Code = failure.Code
+		failure.Receipt = receipt
+		return nil, failure
+	}
+	receipt.Code = abi.OK
+	return &Reply{Output: f.output, Receipt: receipt}, nil
+}
+
+// A frame is the state of one call. Host functions find it in the context, so
+// the instance itself holds no state of the host's.
+type frame struct {
+	module *Module
+	call   Call
+	limits Limits
+	guard  bool            // the kind is a guard or its settings
+	parent context.Context // ends when the caller gives up
+
+	ctx     context.Context // parent with the deadline, once the clock runs
+	cancel  context.CancelFunc
+	started time.Time // when the clock began; zero until then
+	now     time.Time // wall time at the start
+	wall    time.Duration
+	live    bool // the export runs, so grants are effective
+
+	memory    memory
+	hostCalls int
+	used      []string
+	denied    []string
+	clock     wasi
+	logs      logs
+	extism    extism
+	http      httpUse
+
+	input  []byte
+	reply  []byte
+	output []byte
+}
+
+type frameKey struct{}
+
+// frameContext is a context that carries a frame. It is not reused: the engine
+// may look at it after the call.
+type frameContext struct {
+	context.Context
+	frame *frame
+}
+
+func (c *frameContext) Value(key any) any {
+	if _, ok := key.(frameKey); ok {
+		return c.frame
+	}
+	return c.Context.Value(key)
+}
+
+func newFrame(ctx context.Context, m *Module, c *Call) *frame {
+	f := &frame{module: m, call: *c, parent: ctx, ctx: ctx, cancel: func() {}, now: c.Now}
+	f.limits = c.Limits.or(DefaultLimits(kindOf(c)))
+	f.guard = kindOf(c) != abi.KindTool && c.Kind != abi.KindHook
+	f.call.Config = maps.Clone(c.Config)
+	if f.now.IsZero() {
+		f.now = time.Now()
+	}
+	f.memory.limit = f.limits.MemoryBytes
+	f.logs = logs{frame: f, left: f.limits.LogBytes}
+	f.extism = newExtism(&f.memory)
+	f.clock = newWASI(c.Seed, f.guard)
+	return f
+}
+
+func kindOf(c *Call) abi.Kind {
+	if c.Kind == "" {
+		return abi.KindTool
+	}
+	return c.Kind
+}
+
+// run makes an instance, calls the export and says why there is no output.
+func (f *frame) run() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = f.bug(r, debug.Stack())
+		}
+		f.logs.flush()
+		f.stopClock()
+	}()
+	m := f.module
+	if !m.entries[f.call.Export] {
+		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}
+	}
+	if n := int64(len(f.call.Input)); n > f.limits.InputBytes {
+		return &abort{abi.GuestMemory, fmt.Sprintf("input of %d bytes exceeds limit %d", n, f.limits.InputBytes)}
+	}
+	if m.minimum > f.memory.limit {
+		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
+	}
+	instance, err := f.instantiate()
+	if instance != nil {
+		defer instance.Close(context.Background())
+	}
+	if err != nil {
+		return err
+	}
+	if m.entries[abi.ExportInitialize] {
+		if _, err := f.invoke(instance, abi.ExportInitialize); err != nil {
+			return err
+		}
+	}
+	f.begin()
+	code, err := f.invoke(instance, f.call.Export)
+	switch {
+	case err != nil:
+		return err
+	case f.parent.Err() == nil && f.ctx.Err() != nil:
+		return &abort{abi.GuestTimeout, "returned past the deadline"}
+	case f.extism.failed:
+		return &abort{abi.GuestError, f.extism.failure}
+	case code != 0:
+		return &abort{abi.GuestError, fmt.Sprintf("return code %d", code)}
+	case len(f.output) == 0:
+		return &abort{abi.GuestOutputInvalid, "no output"}
+	}
+	return nil
+}
+
+// instantiate makes an instance. The clock starts when it is there, or before if
+// the module has a start function, which is code of the guest's.
+func (f *frame) instantiate() (api.Module, error) {
+	if f.module.start {
+		f.startClock()
+	}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
+	ctx := experimental.WithMemoryAllocator(&frameContext{f.ctx, f}, &f.memory)
+	instance, err := f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
+	if err == nil && !f.module.start {
+		f.startClock()
+	}
+	return instance, err
+}
+
+// noRandom is the engine's own source of randomness, which nothing reads: guests
+// draw from the frame.
+type noRandom struct{}
+
+func (noRandom) Read([]byte) (int, error) { return 0, errors.New("no randomness here") }
+
+func (f *frame) startClock() {
+	f.started = time.Now()
+	f.ctx, f.cancel = context.WithTimeout(f.parent, f.limits.Wall)
+}
+
+func (f *frame) stopClock() {
+	if !f.started.IsZero() {
+		f.wall = time.Since(f.started)
+	}
+	f.cancel()
+}
+
+// begin makes the call's input and grants effective. What the start function and
+// _initialize left on this side is gone, so a later instance that was not
+// initialised for this call starts the same.
+func (f *frame) begin() {
+	f.extism.reset()
+	f.memory.give(int64(len(f.reply)))
+	f.reply, f.output = nil, nil
+	f.input, f.extism.in = f.call.Input, f.call.Input
+	f.live = true
+}
+
+// invoke calls one export and returns its code, the low 32 bits of its result.
+func (f *frame) invoke(instance api.Module, export string) (int32, error) {
+	results, err := instance.ExportedFunction(export).Call(&frameContext{f.ctx, f})
+	if err != nil || len(results) == 0 {
+		return 0, err
+	}
+	return int32(uint32(results[0])), nil
+}
+
+func (f *frame) receipt() Receipt {
+	return Receipt{
+		Module: f.module.digest.String(), WallUS: f.wall.Microseconds(), PeakBytes: f.memory.peak,
+		HostCalls: f.hostCalls, Used: f.used, Denied: f.denied, LogBytes: int(f.limits.LogBytes - f.logs.left),
+	}
+}
+
+// An abort ends a call. Host functions panic with it.
+type abort struct {
+	code   abi.Code
+	detail string
+}
+
+func (a *abort) Error() string { return string(a.code) + ": " + a.detail }
+
+// failure says what an error means.
+func (f *frame) failure(err error) *GuestError {
+	e := &GuestError{Code: abi.GuestTrap}
+	a, aborted := errors.AsType[*abort](err)
+	_, closed := errors.AsType[*sys.ExitError](err)
+	switch {
+	case aborted && a.code != abi.Cancelled:
+		e.Code, e.Detail = a.code, a.detail
+	case f.parent.Err() != nil || aborted:
+		e.Code, e.Detail = abi.Cancelled, "the caller gave up"
+		if aborted {
+			e.Detail = a.detail
+		}
+	case f.ctx.Err() != nil || closed:
+		// The engine closes an instance for no other reason: proc_exit aborts.
+		e.Code, e.Detail = abi.GuestTimeout, fmt.Sprintf("limit %v", f.limits.Wall)
+	case strings.HasSuffix(err.Error(), "stack overflow") && !strings.Contains(err.Error(), "\n"):
+		e.Code, e.Detail = abi.GuestStack, "stack overflow"
+	default:
+		if bug, ok := errors.AsType[runtime.Error](err); ok {
+			err = f.bug(bug, []byte(err.Error()))
+		}
+		e.Detail = trace(err.Error())
+	}
+	if e.Code == abi.GuestTrap && f.memory.refused {
+		e.Code = abi.GuestMemory
+		e.Detail += fmt.Sprintf("; more memory than %d bytes was refused before", f.memory.limit)
+	}
+	e.Message = e.Code.Sentence()
+	if e.Code == abi.GuestError {
+		e.Message = a.detail
+	}
+	if tail := f.logs.tail(); tail != "" {
+		e.Detail += "; stderr: " + tail
+	}
+	return e
+}
+
+// trace returns the first lines of the engine's account of a trap, as one line.
+func trace(text string) string {
+	const most = 10
+	lines := strings.Split(text, "\n")
+	if len(lines) > most {
+		lines = lines[:most]
+	}
+	for i := range lines {
+		lines[i] = printable(strings.TrimSpace(lines[i]), 200)
+	}
+	return strings.Join(lines, " | ")
+}
+
+// bug reports a panic that is none of the guest's.
+func (f *frame) bug(r any, stack []byte) error {
+	f.module.engine.log.Error("panic in a guest call", "module", f.module.digest.Short(), "panic", fmt.Sprint(r), "stack", string(stack))
+	return &abort{abi.GuestTrap, "a host function failed"}
+}

@@ -1,0 +1,30 @@
+// Package host runs guests: WebAssembly modules of people nobody trusts. It
+// checks a module before the engine sees a byte of it, reads its manifest,
+// compiles it, and answers one call at a time, each in a fresh instance with
+// its own grants, limits and deadline. It knows nothing of models or agents.
+//
+// # The way of a call
+//
+// [Open] makes an [Engine]; [Engine.Load] checks and compiles a module;
+// [Module.Call] is the only way to run code of a guest. Whatever a guest does,
+// Call returns in bounded time with a [Reply] or a [*GuestError], and either
+// carries a [Receipt].
+//
+// # What a guest can reach
+//
+// Three modules can be imported: Extism's "extism:host/env", so plugins of any
+// Extism PDK run unchanged, "sandboxd:host" (package sdk/abi lists it), and a
+// subset of WASI preview 1 without files, sockets, arguments or environment.
+// Everything with an effect outside the guest looks at the grants of this very
+// call and at the [Access] it was given: a grant alone does nothing without the
+// access, and neither does the reverse. A refused host call is a value to the
+// guest, a line in [Receipt.Denied] to the operator, and has no effect.
+//
+// A guard, and the check of its settings, may log and nothing else, whatever it
+// was granted. Its wall clock is [Call.Now] and its randomness comes from
+// [Call.Seed], so that a judgement can be repeated.
+//
+// Until the export runs, that is in the start function and in _initialize, no
+// grant is effective, and nothing that these set outlives them on the host's
+// side: blocks, variables, input, output and error begin empty.
+package host

@@ -1,0 +1,89 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// Config is what an [Engine] is made of. Its zero value is usable.
+type Config struct {
+	// Cache is a directory for compiled code, made with mode 0700 if it is not
+	// there. It holds native code: who can write to it owns the process. Empty
+	// keeps compiled code in memory only.
+	Cache string
+	// Logger gets what only the operator should know, such as a bug in a host
+	// function. Nil is silent. Guests never write to it.
+	Logger *slog.Logger
+}
+
+// An Engine compiles and runs modules. It is safe for concurrent use.
+type Engine struct {
+	runtime wazero.Runtime
+	cache   wazero.CompilationCache
+	log     *slog.Logger
+	compile chan struct{} // holds one token while a module is compiled
+
+	mu      sync.Mutex
+	modules map[Digest]*Module // nil once closed
+}
+
+// Open makes an engine. Its maker closes it.
+func Open(ctx context.Context, cfg Config) (*Engine, error) {
+	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1), modules: map[Digest]*Module{}}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	config := wazero.NewRuntimeConfig().
+		WithCoreFeatures(api.CoreFeaturesV2).
+		WithCloseOnContextDone(true).
+		WithDebugInfoEnabled(false)
+	if cfg.Cache != "" {
+		var err error
+		if e.cache, err = openCache(cfg.Cache); err != nil {
+			return nil, err
+		}
+		config = config.WithCompilationCache(e.cache)
+	}
+	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	for name, funcs := range hostModules {
+		if err := install(ctx, e.runtime, name, funcs); err != nil {
+			return nil, errors.Join(fmt.Errorf("host module %s: %w", name, err), e.Close())
+		}
+	}
+	return e, nil
+}
+
+func openCache(dir string) (wazero.CompilationCache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("compilation cache: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("compilation cache: %w", err)
+	}
+	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("compilation cache: %w", err)
+	}
+	return cache, nil
+}
+
+// Close frees all compiled code. Calls that run are ended and fail; modules of
+// this engine must not be used any more.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.modules = nil
+	e.mu.Unlock()
+	ctx := context.Background()
+	err := e.runtime.Close(ctx)
+	if e.cache != nil {
+		err = errors.Join(err, e.cache.Close(ctx))
+	}
+	return err
+}

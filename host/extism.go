@@ -1,0 +1,268 @@
+package host
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// extism is the state of Extism's imports in one call.
+type extism struct {
+	blocks blocks
+	vars   map[string][]byte
+	stored int64 // bytes of vars
+
+	in                  []byte // the input; the caller's bytes until a block is made of them
+	inputAt             uint64 // the block, 0 while there is none
+	outputAt, outputLen uint64
+	errorAt             uint64
+
+	failed  bool   // an error is set
+	failure string // its text, bounded and escaped
+
+	status  int32  // of the last HTTP answer, 0 if there is none
+	headers []byte // JSON
+}
+
+const (
+	maxFailureBytes = 4 << 10   // of the guest's own error text
+	maxVarBytes     = 1 << 20   // of all variables of a call
+	maxRequestBytes = 1 << 20   // of the request document of a host call
+	logOff          = 1<<31 - 1 // Extism's level for "no log"
+)
+
+func newExtism(m *memory) extism { return extism{blocks: blocks{memory: m}, vars: map[string][]byte{}} }
+
+// reset forgets everything.
+func (x *extism) reset() {
+	x.blocks.reset()
+	x.blocks.memory.give(x.stored)
+	*x = extism{blocks: x.blocks, vars: map[string][]byte{}}
+}
+
+// inputBlock returns the handle of the input, and makes its block when it is
+// first asked for: guests that read with input_load need none.
+func (x *extism) inputBlock() uint64 {
+	if x.inputAt == 0 && len(x.in) > 0 {
+		if x.inputAt = x.blocks.put(x.in); x.inputAt == 0 {
+			trap("input of %d bytes does not fit into memory", len(x.in))
+		}
+		x.in, _ = x.blocks.whole(x.inputAt)
+	}
+	return x.inputAt
+}
+
+// free frees a block. Freeing the input empties it.
+func (x *extism) free(h uint64) {
+	if h != 0 && x.inputAt != 0 && x.blocks.find(h) == x.blocks.find(x.inputAt) {
+		x.in, x.inputAt = nil, 0
+	}
+	x.blocks.free(h)
+}
+
+// bytes returns the n bytes at address a, or ends the call.
+func (x *extism) bytes(a, n uint64) []byte {
+	b, ok := x.blocks.at(a, n)
+	if !ok {
+		trap("bad handle: %d bytes at %d are not in a block", n, a)
+	}
+	return b
+}
+
+// text returns the whole block of a handle. Handle 0 is nothing.
+func (x *extism) text(h uint64) []byte {
+	if h == 0 {
+		return nil
+	}
+	b, ok := x.blocks.whole(h)
+	if !ok {
+		trap("bad handle: %d is no block", h)
+	}
+	return b
+}
+
+// extismFunctions are the imports of Extism, as reference implementations of
+// version 1 behave where that is safe. Differences: an address outside a block
+// ends the call, where Extism reads or writes what is there; the output is copied
+// when it is set; variables live for one call; a failed http_request returns 0
+// with status 0 and does not end the call; messages of a guest without the grant
+// log are dropped.
+var extismFunctions = []function{
+	{"alloc", "I:I", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.alloc(s[0]) }},
+	{"free", "I:", true, false, func(f *frame, _ api.Memory, s []uint64) { f.extism.free(s[0]) }},
+	{"length", "I:I", false, false, extismLength},
+	{"length_unsafe", "I:I", false, false, extismLength},
+	{"load_u8", "I:i", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.extism.bytes(s[0], 1)[0]) }},
+	{"load_u64", "I:I", false, false, func(f *frame, _ api.Memory, s []uint64) {
+		s[0] = binary.LittleEndian.Uint64(f.extism.bytes(s[0], 8))
+	}},
+	{"store_u8", "Ii:", false, false, func(f *frame, _ api.Memory, s []uint64) { f.extism.bytes(s[0], 1)[0] = byte(s[1]) }},
+	{"store_u64", "II:", false, false, func(f *frame, _ api.Memory, s []uint64) {
+		binary.LittleEndian.PutUint64(f.extism.bytes(s[0], 8), s[1])
+	}},
+	{"input_length", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.extism.in)) }},
+	{"input_offset", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputBlock() }},
+	{"input_load_u8", "I:i", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) & 0xff }},
+	{"input_load_u64", "I:I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) }},
+	{"input_set", "II:", true, false, func(f *frame, _ api.Memory, s []uint64) {
+		f.extism.in, f.extism.inputAt = f.extism.bytes(s[0], s[1]), s[0]
+	}},
+	{"output_set", "II:", true, false, func(f *frame, _ api.Memory, s []uint64) {
+		if s[1] == 0 {
+			f.setOutput(nil)
+			return
+		}
+		if s[1] > uint64(f.limits.OutputBytes) {
+			f.tooLarge(s[1])
+		}
+		f.setOutput(f.extism.bytes(s[0], s[1]))
+		f.extism.outputAt, f.extism.outputLen = s[0], s[1]
+	}},
+	{"output_offset", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.outputAt }},
+	{"output_length", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.outputLen }},
+	{"error_set", "I:", true, false, func(f *frame, _ api.Memory, s []uint64) {
+		x := &f.extism
+		text := x.text(s[0])
+		x.errorAt, x.failed = s[0], s[0] != 0
+		x.failure = printable(string(text[:min(len(text), maxFailureBytes)]), maxFailureBytes)
+	}},
+	{"error_get", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.errorAt }},
+	{"reset", ":", true, false, func(f *frame, _ api.Memory, _ []uint64) {
+		f.input = nil
+		f.extism.reset()
+		f.setOutput(nil)
+	}},
+	{"memory_bytes", ":I", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.memory.blocks) }},
+	{"config_get", "I:I", true, false, func(f *frame, _ api.Memory, s []uint64) {
+		value, ok := f.call.Config[string(f.extism.text(s[0]))]
+		s[0] = 0
+		if ok {
+			s[0] = f.extism.blocks.put([]byte(value))
+		}
+	}},
+	{"var_get", "I:I", true, false, func(f *frame, _ api.Memory, s []uint64) {
+		x := &f.extism
+		value := x.vars[string(x.text(s[0]))]
+		x.free(s[0])
+		s[0] = x.blocks.put(value)
+	}},
+	{"var_set", "II:", true, false, func(f *frame, _ api.Memory, s []uint64) { f.extism.setVar(s[0], s[1]) }},
+	{"http_request", "II:I", true, false, extismHTTP},
+	{"http_status_code", ":i", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(uint32(f.extism.status)) }},
+	{"http_headers", ":I", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.put(f.extism.headers) }},
+	{"log_trace", "I:", true, false, extismLog("debug")},
+	{"log_debug", "I:", true, false, extismLog("debug")},
+	{"log_info", "I:", true, false, extismLog("info")},
+	{"log_warn", "I:", true, false, extismLog("warn")},
+	{"log_error", "I:", true, false, extismLog("error")},
+	{"get_log_level", ":i", true, false, func(f *frame, _ api.Memory, s []uint64) {
+		s[0] = logOff
+		if f.grants().Has("log") && f.call.Access.Log != nil {
+			s[0] = 0 // trace: everything
+		}
+	}},
+}
+
+func extismLength(f *frame, _ api.Memory, s []uint64) {
+	b, _ := f.extism.blocks.whole(s[0])
+	s[0] = uint64(len(b))
+}
+
+// inputWord returns eight bytes of the input from index i. Behind its end are
+// zeros.
+func (x *extism) inputWord(i uint64) uint64 {
+	if i >= uint64(len(x.in)) {
+		return 0
+	}
+	var word [8]byte
+	copy(word[:], x.in[i:])
+	return binary.LittleEndian.Uint64(word[:])
+}
+
+// setVar sets or, with value 0, deletes a variable, and frees both blocks.
+func (x *extism) setVar(key, value uint64) {
+	name := string(x.text(key))
+	data := x.text(value)
+	m := x.blocks.memory
+	old, had := x.vars[name]
+	cost := func(v []byte) int64 { return int64(len(name)+len(v)) + blockCost }
+	if had {
+		x.stored -= cost(old)
+		m.give(cost(old))
+		delete(x.vars, name)
+	}
+	if value != 0 {
+		if x.stored+cost(data) > maxVarBytes {
+			trap("variables exceed %d bytes", maxVarBytes)
+		}
+		if !m.take(cost(data)) {
+			trap("variable of %d bytes does not fit into memory", len(data))
+		}
+		x.stored += cost(data)
+		x.vars[name] = append([]byte(nil), data...)
+	}
+	x.free(key)
+	x.free(value)
+}
+
+func extismLog(level string) func(*frame, api.Memory, []uint64) {
+	return func(f *frame, _ api.Memory, s []uint64) {
+		text := f.extism.text(s[0])
+		f.log(level, text)
+		f.extism.free(s[0])
+	}
+}
+
+// extismHTTP sends a request. Where the Extism SDKs end the call, here the guest
+// reads status 0 and no body.
+func extismHTTP(f *frame, _ api.Memory, s []uint64) {
+	x := &f.extism
+	document, body := x.text(s[0]), x.text(s[1])
+	x.status, x.headers = 0, nil
+	var r struct {
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Headers map[string]string `json:"headers"`
+	}
+	from := time.Now()
+	if len(document) > maxRequestBytes || json.Unmarshal(document, &r) != nil {
+		f.traced(HostCall{Name: "http"}, from, refuse(abi.ArgsInvalid, "http: request is not a request document"))
+		r.URL = ""
+	}
+	var answer *answer
+	if r.URL != "" {
+		answer, _ = f.fetch(&abi.HTTPRequest{Method: r.Method, URL: r.URL, Headers: r.Headers}, body)
+	}
+	x.free(s[0])
+	x.free(s[1])
+	s[0] = 0
+	if answer == nil {
+		return
+	}
+	x.status = int32(min(answer.status, math.MaxInt32))
+	if h := x.blocks.put(answer.body); h != 0 || len(answer.body) == 0 {
+		s[0] = h
+	} else {
+		trap("answer of %d bytes does not fit into memory", len(answer.body))
+	}
+	headers := map[string]string{}
+	for name, values := range answer.header {
+		headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	x.headers, _ = json.Marshal(headers) // strings always encode
+}
+
+// setOutput keeps a copy of the output.
+func (f *frame) setOutput(b []byte) { f.output = append([]byte(nil), b...) }
+
+// tooLarge ends the call for an output past the limit.
+func (f *frame) tooLarge(n uint64) {
+	panic(&abort{abi.GuestOutputTooLarge, fmt.Sprintf("output of %d bytes exceeds limit %d", n, f.limits.OutputBytes)})
+}

@@ -1,0 +1,185 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A function is a host function that a guest may import. It runs on the
+// goroutine of the call, reads its parameters from stack and writes its result
+// there. It ends the call by panicking with an [*abort].
+type function struct {
+	name   string
+	typ    string // parameters and result: i is i32, I is i64, as in "iI:i"
+	count  bool   // counted as a host call
+	memory bool   // works on the guest's linear memory
+	run    func(f *frame, mem api.Memory, stack []uint64)
+}
+
+// hostModules are all modules that can be imported. Which functions have an
+// effect is decided for each call.
+var hostModules map[string][]function
+
+func init() {
+	// Here and not in the declaration, because host functions lead back to Call.
+	hostModules = map[string][]function{
+		abi.ImportExtism: extismFunctions,
+		abi.ImportHost:   hostFunctions,
+		abi.ImportWASI:   wasiFunctions,
+	}
+}
+
+func lookup(module, name string) (function, bool) {
+	for _, f := range hostModules[module] {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return function{}, false
+}
+
+// types returns the types of the parameters and the results.
+func (f function) types() (params, results []api.ValueType) {
+	list := &params
+	for _, c := range f.typ {
+		switch c {
+		case 'i':
+			*list = append(*list, api.ValueTypeI32)
+		case 'I':
+			*list = append(*list, api.ValueTypeI64)
+		case ':':
+			list = &results
+		}
+	}
+	return params, results
+}
+
+func (f function) funcType() wasmbin.FuncType {
+	convert := func(types []api.ValueType) []wasmbin.ValueType {
+		var all []wasmbin.ValueType
+		for _, t := range types {
+			all = append(all, wasmbin.ValueType(t))
+		}
+		return all
+	}
+	params, results := f.types()
+	return wasmbin.FuncType{Params: convert(params), Results: convert(results)}
+}
+
+// install makes a module of host functions.
+func install(ctx context.Context, runtime wazero.Runtime, name string, funcs []function) error {
+	b := runtime.NewHostModuleBuilder(name)
+	for _, fn := range funcs {
+		params, results := fn.types()
+		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
+			f, ok := ctx.Value(frameKey{}).(*frame)
+			if !ok {
+				panic(&abort{abi.GuestTrap, fn.name + " outside a call"})
+			}
+			if fn.count {
+				f.countCall()
+			}
+			fn.run(f, m.Memory(), stack)
+			if fn.count {
+				f.checkTime()
+			}
+		}), params, results).Export(fn.name)
+	}
+	_, err := b.Instantiate(ctx)
+	return err
+}
+
+// countCall ends the call if it has made too many host calls or its time is up.
+func (f *frame) countCall() {
+	if f.hostCalls >= f.limits.HostCalls {
+		panic(&abort{abi.HostcallLimit, fmt.Sprintf("more host calls than %d", f.limits.HostCalls)})
+	}
+	f.hostCalls++
+	f.checkTime()
+}
+
+// checkTime ends the call if its time is up.
+func (f *frame) checkTime() {
+	if f.ctx.Err() == nil {
+		return
+	}
+	if f.parent.Err() != nil {
+		panic(&abort{abi.Cancelled, "the caller gave up"})
+	}
+	panic(&abort{abi.GuestTimeout, fmt.Sprintf("limit %v", f.limits.Wall)})
+}
+
+// trap ends the call because the guest broke the rules.
+func trap(format string, args ...any) {
+	panic(&abort{abi.GuestTrap, fmt.Sprintf(format, args...)})
+}
+
+// bytesAt returns the n bytes of linear memory at ptr, shared with the guest.
+func bytesAt(mem api.Memory, ptr, n uint64) []byte {
+	if ptr+n < ptr || ptr+n > uint64(mem.Size()) {
+		trap("bad pointer: %d bytes at %d are not in memory", n, ptr)
+	}
+	b, _ := mem.Read(uint32(ptr), uint32(n))
+	return b
+}
+
+// grants returns what the guest may do at this moment.
+func (f *frame) grants() capability.Set {
+	if !f.live {
+		return capability.Set{}
+	}
+	return f.call.Grants
+}
+
+// A refusal is why a host call had no effect. It becomes an [abi.ErrorReply].
+type refusal struct {
+	code    abi.Code
+	message string
+	need    string // the capability that is missing, if that is the reason
+}
+
+func (r *refusal) Error() string { return string(r.code) + ": " + r.message }
+
+func refuse(code abi.Code, format string, args ...any) *refusal {
+	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// missing refuses for want of a capability.
+func missing(need string) *refusal {
+	need = printable(need, maxListedBytes)
+	return &refusal{code: abi.CapabilityDenied, message: "needs " + need, need: need}
+}
+
+// permit reports why a call that needs a capability is refused: because it is
+// not granted, not effective yet, has nothing to work on, or because a guard
+// asks for more than log.
+func (f *frame) permit(need string, granted, present bool) *refusal {
+	if !f.live || !granted || !present || f.guard && need != "log" {
+		return missing(need)
+	}
+	f.used = listed(f.used, need)
+	return nil
+}
+
+// traced tells the receipt and the tracer of a finished host call.
+func (f *frame) traced(h HostCall, from time.Time, r *refusal) {
+	h.Code = abi.OK
+	if r != nil {
+		h.Code, h.Need = r.code, r.need
+		if r.need != "" {
+			f.denied = listed(f.denied, r.need)
+		}
+	}
+	if f.call.Trace != nil {
+		h.At, h.Took = from.Sub(f.started), time.Since(from)
+		f.call.Trace(h)
+	}
+}

@@ -1,0 +1,164 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+var scratch string // of this run of the tests: built guests and compiled code
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if scratch, err = os.MkdirTemp("", "host-test-"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(scratch)
+		code := m.Run()
+		if code == 0 {
+			if err := goleak.Find(); err != nil {
+				os.Stderr.WriteString(err.Error() + "\n")
+				return 1
+			}
+		}
+		return code
+	}())
+}
+
+// goGuest returns testdata/guest, built once, without its manifest.
+var goGuest = sync.OnceValues(func() ([]byte, error) {
+	out := filepath.Join(scratch, "guest.wasm")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -buildid=",
+		"-o", out, "./testdata/guest")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return nil, errors.New(string(text))
+	}
+	return os.ReadFile(out)
+})
+
+// openEngine opens an engine whose compiled code outlives it within this run.
+func openEngine(t testing.TB) (*Engine, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	e, err := Open(t.Context(), Config{Cache: filepath.Join(scratch, "cache"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, &log
+}
+
+func load(t testing.TB, wasm []byte) *Module {
+	t.Helper()
+	e, _ := openEngine(t)
+	m, err := e.Load(t.Context(), packed(t, wasm))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// loadGo returns the Go guest.
+func loadGo(t testing.TB) *Module {
+	t.Helper()
+	wasm, err := goGuest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return load(t, wasm)
+}
+
+func grants(t testing.TB, lines ...string) capability.Set {
+	t.Helper()
+	set, err := capability.ParseSet(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// fails runs a call that must end with code.
+func fails(t testing.TB, m *Module, c *Call, code abi.Code) *GuestError {
+	t.Helper()
+	return failsIn(t, t.Context(), m, c, code)
+}
+
+func failsIn(t testing.TB, ctx context.Context, m *Module, c *Call, code abi.Code) *GuestError {
+	t.Helper()
+	reply, err := m.Call(ctx, c)
+	if err == nil {
+		t.Fatalf("call succeeded with %q, want %s", reply.Output, code)
+	}
+	e, ok := errors.AsType[*GuestError](err)
+	if !ok {
+		t.Fatalf("error is %T: %v", err, err)
+	}
+	if e.Code != code || e.Receipt.Code != code {
+		t.Fatalf("code %s (receipt %s, detail %s), want %s", e.Code, e.Receipt.Code, e.Detail, code)
+	}
+	if e.Receipt.Module != m.Digest().String() {
+		t.Fatalf("receipt of %s, want %s", e.Receipt.Module, m.Digest())
+	}
+	return e
+}
+
+// succeeds runs a call that must succeed and decodes its output into out.
+func succeeds(t testing.TB, m *Module, c *Call, out any) *Reply {
+	t.Helper()
+	reply, err := m.Call(t.Context(), c)
+	if err != nil {
+		if e, ok := errors.AsType[*GuestError](err); ok {
+			t.Fatalf("%v (%s)", err, e.Detail)
+		}
+		t.Fatal(err)
+	}
+	if reply.Receipt.Code != abi.OK {
+		t.Fatalf("receipt says %s", reply.Receipt.Code)
+	}
+	if err := json.Unmarshal(reply.Output, out); err != nil {
+		t.Fatalf("output %q: %v", reply.Output, err)
+	}
+	return reply
+}
+
+func TestGoGuest(t *testing.T) {
+	wasm, err := goGuest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := openEngine(t)
+	manifest, err := e.Describe(t.Context(), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manifest.Name != "guest" || len(manifest.Tools) != 1 || len(manifest.Guards) != 1 {
+		t.Fatalf("manifest %+v", manifest)
+	}
+	m := loadGo(t)
+	var sum int
+	reply := succeeds(t, m, &Call{Export: "call", Input: []byte(`{"do":"goroutines","n":20}`)}, &sum)
+	if sum != 190 {
+		t.Errorf("sum %d, want 190", sum)
+	}
+	if r := reply.Receipt; r.PeakBytes < 1<<20 || r.WallUS <= 0 || r.HostCalls != 1 {
+		t.Errorf("receipt %+v", r)
+	}
+}

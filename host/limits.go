@@ -1,0 +1,88 @@
+package host
+
+import (
+	"time"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// Limits bounds one call. A zero field takes the default of the call's kind;
+// there is no spelling for "unlimited". Defaults are for tools, with those of
+// hooks and guards in brackets where they differ. A negative field counts as the
+// smallest positive value.
+type Limits struct {
+	MemoryBytes  int64         // linear memory and blocks together; default 64 MiB (16 MiB)
+	Wall         time.Duration // from the moment an instance is given; default 5s (50ms)
+	InputBytes   int64         // the input; default 4 MiB
+	OutputBytes  int64         // the output; default 1 MiB
+	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000
+	LogBytes     int64         // log lines, standard output and standard error together; default 64 KiB
+	HTTPRequests int           // requests sent, every redirect counts; default 10
+	HTTPBytes    int64         // body of one request, and of one response once decompressed; default 2 MiB
+}
+
+var (
+	toolLimits = Limits{
+		MemoryBytes: 64 << 20, Wall: 5 * time.Second, InputBytes: 4 << 20, OutputBytes: 1 << 20,
+		HostCalls: 1000, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20,
+	}
+	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond}.or(toolLimits)
+)
+
+// DefaultLimits returns the limits of a call of that kind, with no field zero.
+func DefaultLimits(kind abi.Kind) Limits {
+	if kind == abi.KindTool {
+		return toolLimits
+	}
+	return guardLimits
+}
+
+// Narrow returns l, lowered to m where m is lower. A zero field of m lowers
+// nothing; a zero field of l stands for a default that is not known here, so m
+// takes its place: apply the defaults of the kind first where that matters.
+func (l Limits) Narrow(m Limits) Limits {
+	return Limits{
+		MemoryBytes:  lower(l.MemoryBytes, m.MemoryBytes),
+		Wall:         lower(l.Wall, m.Wall),
+		InputBytes:   lower(l.InputBytes, m.InputBytes),
+		OutputBytes:  lower(l.OutputBytes, m.OutputBytes),
+		HostCalls:    lower(l.HostCalls, m.HostCalls),
+		LogBytes:     lower(l.LogBytes, m.LogBytes),
+		HTTPRequests: lower(l.HTTPRequests, m.HTTPRequests),
+		HTTPBytes:    lower(l.HTTPBytes, m.HTTPBytes),
+	}
+}
+
+func lower[T ~int | ~int64](a, b T) T {
+	switch {
+	case b == 0:
+		return a
+	case a == 0:
+		return b
+	}
+	return min(a, b)
+}
+
+// or returns l with the fields of m where l has zero.
+func (l Limits) or(m Limits) Limits {
+	return Limits{
+		MemoryBytes:  either(l.MemoryBytes, m.MemoryBytes),
+		Wall:         either(l.Wall, m.Wall),
+		InputBytes:   either(l.InputBytes, m.InputBytes),
+		OutputBytes:  either(l.OutputBytes, m.OutputBytes),
+		HostCalls:    either(l.HostCalls, m.HostCalls),
+		LogBytes:     either(l.LogBytes, m.LogBytes),
+		HTTPRequests: either(l.HTTPRequests, m.HTTPRequests),
+		HTTPBytes:    either(l.HTTPBytes, m.HTTPBytes),
+	}
+}
+
+func either[T ~int | ~int64](a, b T) T {
+	switch {
+	case a == 0:
+		return b
+	case a < 0:
+		return 1
+	}
+	return a
+}

@@ -1,0 +1,325 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Digest is the SHA-256 of a module's bytes.
+type Digest [sha256.Size]byte
+
+// String returns "sha256:" and 64 hexadecimal digits.
+func (d Digest) String() string { return "sha256:" + hex.EncodeToString(d[:]) }
+
+// Short returns "sha256:" and the first 12 digits, for people.
+func (d Digest) Short() string { return "sha256:" + hex.EncodeToString(d[:6]) }
+
+// A RejectError lists every reason found for which a module cannot be used.
+type RejectError struct {
+	Module  Digest
+	Reasons []Reason // at least one
+}
+
+// A Reason is one reason.
+type Reason struct {
+	Code abi.Code `json:"code"` // module_malformed, module_limit, module_import_denied or module_abi
+	Text string   `json:"text"` // names the thing, the value and the bound
+}
+
+func (e *RejectError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "module %s:", e.Module.Short())
+	for i, r := range e.Reasons {
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		fmt.Fprintf(&b, " %s: %s", r.Code, r.Text)
+	}
+	return b.String()
+}
+
+// A Module is compiled code with its manifest: immutable, known by its digest,
+// safe for concurrent use.
+type Module struct {
+	engine   *Engine
+	digest   Digest
+	size     int
+	manifest *abi.Manifest
+	imports  []Import
+	minimum  int64           // bytes of linear memory that an instance begins with
+	start    bool            // has a start function
+	entries  map[string]bool // exports that can be called
+	compiled wazero.CompiledModule
+}
+
+// An Import names one function that a module imports.
+type Import struct {
+	Module string `json:"module"`
+	Name   string `json:"name"`
+}
+
+// Digest returns the digest of the module's bytes.
+func (m *Module) Digest() Digest { return m.digest }
+
+// Size returns the number of the module's bytes.
+func (m *Module) Size() int { return m.size }
+
+// Manifest returns the module's manifest. It is shared and must not be changed.
+func (m *Module) Manifest() *abi.Manifest { return m.manifest }
+
+// Imports returns what the module imports, in its order, each once.
+func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
+
+// Load checks a module, reads its manifest from the custom section
+// [abi.ManifestSection] and compiles it. A module that cannot be used is a
+// [*RejectError]. Loading the same bytes again returns the same module, which
+// stays until the engine is closed. One module is compiled at a time; waiting
+// ends with ctx, compiling does not. Load keeps no reference to wasm.
+func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
+	digest := Digest(sha256.Sum256(wasm))
+	if err := e.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-e.compile }()
+	if m, err := e.loaded(digest); m != nil || err != nil {
+		return m, err
+	}
+	m, bin, err := e.check(digest, wasm)
+	if err != nil {
+		return nil, err
+	}
+	if reasons := m.readManifest(bin); len(reasons) > 0 {
+		return nil, &RejectError{digest, reasons}
+	}
+	if err := m.compile(ctx, wasm); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.modules == nil {
+		return nil, errClosed
+	}
+	e.modules[digest] = m
+	return m, nil
+}
+
+// Describe runs the export [abi.ExportDescribe] of a module, with no grants and
+// the limits of a tool, and returns the manifest it answers. This is how a
+// manifest is made; the module needs none for it. Errors are [*RejectError] and
+// [*GuestError].
+func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	digest := Digest(sha256.Sum256(wasm))
+	m, _, err := e.check(digest, wasm)
+	if err != nil {
+		return nil, err
+	}
+	if !m.entries[abi.ExportDescribe] {
+		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
+			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
+	}
+	if err := e.acquire(ctx); err != nil {
+		return nil, err
+	}
+	err = m.compile(ctx, wasm)
+	<-e.compile
+	if err != nil {
+		return nil, err
+	}
+	defer m.compiled.Close(context.WithoutCancel(ctx))
+	reply, err := m.Call(ctx, &Call{Kind: abi.KindTool, Export: abi.ExportDescribe})
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := abi.ParseManifest(reply.Output)
+	if err != nil {
+		return nil, &RejectError{digest, reasons(abi.ModuleABI, err)}
+	}
+	return manifest, nil
+}
+
+var errClosed = errors.New("engine: closed")
+
+func (e *Engine) acquire(ctx context.Context) error {
+	select {
+	case e.compile <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("engine: waiting to compile: %w", context.Cause(ctx))
+	}
+}
+
+func (e *Engine) loaded(d Digest) (*Module, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.modules == nil {
+		return nil, errClosed
+	}
+	return e.modules[d], nil
+}
+
+// check decodes a module within the budget and compares it with the contract,
+// as far as that needs no manifest.
+func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) {
+	bin, err := wasmbin.Decode(wasm)
+	if err != nil {
+		var why []Reason
+		if errs, ok := errors.AsType[wasmbin.Errors](err); ok {
+			for _, err := range errs {
+				code := abi.ModuleMalformed
+				if err.Limit {
+					code = abi.ModuleLimit
+				}
+				why = append(why, Reason{code, err.Error()})
+			}
+		}
+		return nil, nil, &RejectError{d, why}
+	}
+	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
+	why := m.checkImports(bin)
+	if len(bin.Memories) == 1 {
+		m.minimum = int64(bin.Memories[0].Min) << 16
+	}
+	if m.minimum > toolLimits.MemoryBytes {
+		why = append(why, Reason{abi.ModuleLimit,
+			fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, toolLimits.MemoryBytes)})
+	}
+	imported := uint32(0)
+	for _, i := range bin.Imports {
+		if i.Kind == wasmbin.Func {
+			imported++
+		}
+	}
+	for _, x := range bin.Exports {
+		if x.Kind != wasmbin.Func {
+			continue
+		}
+		t, ok := bin.FuncType(x.Index)
+		if !ok {
+			why = append(why, Reason{abi.ModuleMalformed, fmt.Sprintf("export %q: no function %d", printable(x.Name, 80), x.Index)})
+			continue
+		}
+		m.entries[x.Name] = x.Index >= imported && len(t.Params) == 0 &&
+			(len(t.Results) == 0 || len(t.Results) == 1 && (t.Results[0] == wasmbin.I32 || t.Results[0] == wasmbin.I64))
+	}
+	if good, ok := m.entries[abi.ExportInitialize]; ok && !good {
+		why = append(why, Reason{abi.ModuleABI, "export _initialize: want no parameters and no result but a code"})
+	}
+	if len(why) > 0 {
+		return nil, nil, &RejectError{d, why}
+	}
+	return m, bin, nil
+}
+
+// checkImports compares the imports with what the host offers.
+func (m *Module) checkImports(bin *wasmbin.Module) []Reason {
+	var why []Reason
+	for _, i := range bin.Imports {
+		name := printable(i.Module, 80) + "." + printable(i.Name, 80)
+		if i.Kind != wasmbin.Func {
+			why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("import %s: a %s cannot be imported", name, i.Kind)})
+			continue
+		}
+		f, ok := lookup(i.Module, i.Name)
+		if !ok {
+			hint := ""
+			if i.Module == "env" && strings.HasPrefix(i.Name, "extism_") {
+				hint = ": built for Extism before 1.0"
+			}
+			why = append(why, Reason{abi.ModuleImportDenied, "import " + name + hint})
+			continue
+		}
+		want := f.funcType()
+		if t, ok := m.importType(bin, i); !ok || !t.Equal(want) {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("import %s: type is %s, want %s", name, t, want)})
+		}
+		if f.memory && len(bin.Memories) == 0 {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("import %s: the module has no memory", name)})
+		}
+		if imp := (Import{i.Module, i.Name}); !slices.Contains(m.imports, imp) {
+			m.imports = append(m.imports, imp)
+		}
+	}
+	return why
+}
+
+func (m *Module) importType(bin *wasmbin.Module, i wasmbin.Import) (wasmbin.FuncType, bool) {
+	if uint64(i.Type) >= uint64(len(bin.Types)) {
+		return wasmbin.FuncType{}, false
+	}
+	return bin.Types[i.Type], true
+}
+
+// readManifest reads and checks the manifest against the module.
+func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
+	sections := bin.Custom(abi.ManifestSection)
+	switch {
+	case len(sections) == 0:
+		return []Reason{{abi.ModuleABI, fmt.Sprintf("no manifest: custom section %q is missing", abi.ManifestSection)}}
+	case len(sections) > 1:
+		return []Reason{{abi.ModuleABI, fmt.Sprintf("%d manifests: custom section %q may be there once", len(sections), abi.ManifestSection)}}
+	}
+	manifest, err := abi.ParseManifest(sections[0])
+	if err != nil {
+		return reasons(abi.ModuleABI, err)
+	}
+	var why []Reason
+	seen := map[string]bool{}
+	entry := func(export string) {
+		if export == "" {
+			export = abi.ExportCall
+		}
+		if !m.entries[export] && !seen[export] {
+			seen[export] = true
+			why = append(why, Reason{abi.ModuleABI,
+				fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", printable(export, 80))})
+		}
+	}
+	for _, t := range manifest.Tools {
+		entry(t.Export)
+	}
+	for _, g := range manifest.Guards {
+		entry(g.Export)
+	}
+	if len(manifest.Hooks) > 0 {
+		entry("")
+	}
+	if most := guardLimits.MemoryBytes; len(manifest.Hooks)+len(manifest.Guards) > 0 && m.minimum > most {
+		why = append(why, Reason{abi.ModuleLimit,
+			fmt.Sprintf("memory begins with %d bytes, limit of hooks and guards %d", m.minimum, most)})
+	}
+	m.manifest = manifest
+	return why
+}
+
+// compile compiles the module. What the engine refuses is malformed: its
+// validation is the last word on instructions and types.
+func (m *Module) compile(ctx context.Context, wasm []byte) error {
+	compiled, err := m.engine.runtime.CompileModule(ctx, wasm)
+	if err != nil {
+		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
+	}
+	m.compiled = compiled
+	return nil
+}
+
+// reasons splits a joined error into its parts.
+func reasons(code abi.Code, err error) []Reason {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []Reason
+		for _, err := range joined.Unwrap() {
+			all = append(all, reasons(code, err)...)
+		}
+		return all
+	}
+	return []Reason{{code, err.Error()}}
+}

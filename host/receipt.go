@@ -1,0 +1,96 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Reply is what a call that succeeded returned.
+type Reply struct {
+	Output  []byte // the caller's; at least one byte, at most Limits.OutputBytes; not yet parsed
+	Receipt Receipt
+}
+
+// A Receipt says what one call used. Every call has one, however it ended.
+type Receipt struct {
+	Module    string   `json:"module"` // digest of the module
+	Code      abi.Code `json:"code"`   // outcome
+	WallUS    int64    `json:"wall_us"`
+	PeakBytes int64    `json:"peak_bytes"` // most linear memory and blocks held at once
+	HostCalls int      `json:"host_calls"`
+	Used      []string `json:"used,omitempty"`   // capabilities used, each once, in order of first use
+	Denied    []string `json:"denied,omitempty"` // capabilities that were needed and missing, likewise
+	LogBytes  int      `json:"log_bytes,omitempty"`
+}
+
+// Bounds of the lists in a receipt. A guest chooses what it asks for, so it
+// must not be able to fill a receipt.
+const (
+	maxListed      = 64  // entries of Used and of Denied
+	maxListedBytes = 256 // one entry
+)
+
+// A GuestError reports a call that did not yield a usable output.
+type GuestError struct {
+	Code    abi.Code
+	Message string // safe for a model and a client: the guest's own text for guest_error, else the code's sentence
+	Detail  string // for the operator alone: kind of trap, exit code, functions on the stack, end of standard error
+	Receipt Receipt
+}
+
+func (e *GuestError) Error() string {
+	if e.Message == "" {
+		return string(e.Code)
+	}
+	return string(e.Code) + ": " + e.Message
+}
+
+// A HostCall is one host call of a guest, as [Call.Trace] sees it.
+type HostCall struct {
+	At     time.Duration // since the instance was given
+	Took   time.Duration
+	Name   string // as in abi.HostFunctions; for Extism's import the nearest of these
+	Detail string // what it was about, such as "GET https://api.example.com/v1": never a body or a secret
+	Code   abi.Code
+	Need   string // the capability that was used or missing; empty if the call needs none
+	// Status and Bytes describe an HTTP answer; Recorded is set if a cassette gave it.
+	Status   int
+	Bytes    int64
+	Recorded bool
+}
+
+// listed appends s to list unless it is there, within the bounds of a receipt.
+func listed(list []string, s string) []string {
+	s = printable(s, maxListedBytes)
+	if len(list) >= maxListed || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// printable returns s fit for a log line or an error: at most about n bytes, in
+// UTF-8, with every character that is hidden or breaks a line escaped.
+func printable(s string, n int) string {
+	var b strings.Builder
+	for _, r := range s {
+		if b.Len() >= n {
+			b.WriteString("…truncated")
+			break
+		}
+		switch {
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case abi.Hidden(r) || r == '\u2028' || r == '\u2029':
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

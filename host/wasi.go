@@ -1,0 +1,297 @@
+package host
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	randv2 "math/rand/v2"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// WASI preview 1 as far as language runtimes need it, without any state in the
+// instance: https://github.com/WebAssembly/WASI/blob/main/legacy/preview1/docs.md.
+// There are no files, sockets, arguments or variables. Descriptors 0 to 2 exist:
+// 0 is at its end, 1 and 2 are the log. Functions that name a path or a socket
+// are not there at all, so a module that imports one is refused.
+
+// Error numbers of WASI.
+const (
+	errnoOK    = 0
+	errnoBadf  = 8
+	errnoInval = 28
+	errnoSpipe = 70
+)
+
+const (
+	maxRandomBytes   = 1 << 20 // randomness of one call
+	maxVectors       = 1024    // vectors of one fd_write or fd_read
+	maxSubscriptions = 1024    // of one poll_oneoff
+)
+
+// wasi is WASI's state in one call.
+type wasi struct {
+	random func([]byte)
+	drawn  uint64
+}
+
+func newWASI(seed []byte, guard bool) wasi {
+	if seed == nil && !guard {
+		return wasi{random: func(b []byte) { rand.Read(b) }} // crypto/rand never fails
+	}
+	source := randv2.NewChaCha8(sha256.Sum256(seed))
+	return wasi{random: func(b []byte) { source.Read(b) }} // nor does ChaCha8
+}
+
+var wasiFunctions = []function{
+	{"args_get", "ii:i", false, false, ok},
+	{"args_sizes_get", "ii:i", false, true, noneOfThem},
+	{"environ_get", "ii:i", false, false, ok},
+	{"environ_sizes_get", "ii:i", false, true, noneOfThem},
+	{"clock_res_get", "ii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+		if uint32(s[0]) > 1 {
+			s[0] = errnoInval
+			return
+		}
+		resolution := uint64(time.Millisecond)
+		if s[0] == 1 {
+			resolution = 1
+		}
+		putU64(mem, s[1], resolution)
+		s[0] = errnoOK
+	}},
+	{"clock_time_get", "iIi:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+		now, known := f.time(uint32(s[0]))
+		if !known {
+			s[0] = errnoInval
+			return
+		}
+		putU64(mem, s[2], now)
+		s[0] = errnoOK
+	}},
+	{"poll_oneoff", "iiii:i", false, true, func(f *frame, mem api.Memory, s []uint64) { s[0] = f.poll(mem, s) }},
+	{"sched_yield", ":i", false, false, func(f *frame, _ api.Memory, s []uint64) {
+		f.checkTime()
+		s[0] = errnoOK
+	}},
+	{"proc_exit", "i:", false, false, func(_ *frame, _ api.Memory, s []uint64) { trap("exit code %d", uint32(s[0])) }},
+	{"random_get", "ii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+		n := uint64(uint32(s[1]))
+		if f.clock.drawn+n > maxRandomBytes {
+			trap("randomness of %d bytes exceeds %d", f.clock.drawn+n, maxRandomBytes)
+		}
+		b := bytesAt(mem, uint64(uint32(s[0])), n)
+		f.clock.drawn += n
+		f.clock.random(b)
+		s[0] = errnoOK
+	}},
+	{"fd_write", "iiii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+		fd := uint32(s[0])
+		if fd != 1 && fd != 2 {
+			s[0] = errnoBadf
+			return
+		}
+		f.checkTime()
+		total := uint64(0)
+		for _, v := range vectors(mem, s[1], s[2]) {
+			f.logs.write(int(fd), v)
+			total += uint64(len(v))
+		}
+		putU32(mem, s[3], uint32(total))
+		s[0] = errnoOK
+	}},
+	{"fd_read", "iiii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+		if uint32(s[0]) != 0 {
+			s[0] = errnoBadf
+			return
+		}
+		putU32(mem, s[3], 0)
+		s[0] = errnoOK
+	}},
+	{"fd_fdstat_get", "ii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+		fd := uint32(s[0])
+		if fd > 2 {
+			s[0] = errnoBadf
+			return
+		}
+		stat := bytesAt(mem, uint64(uint32(s[1])), 24)
+		clear(stat)
+		const character, rightRead, rightWrite = 2, 1 << 1, 1 << 6
+		stat[0] = character
+		rights := uint64(rightWrite)
+		if fd == 0 {
+			rights = rightRead
+		}
+		binary.LittleEndian.PutUint64(stat[8:], rights)
+		s[0] = errnoOK
+	}},
+	{"fd_fdstat_set_flags", "ii:i", false, false, standard(errnoOK)},
+	{"fd_close", "i:i", false, false, standard(errnoOK)},
+	{"fd_seek", "iIii:i", false, false, standard(errnoSpipe)},
+	{"fd_tell", "ii:i", false, false, standard(errnoSpipe)},
+	{"fd_filestat_get", "ii:i", false, false, badFD},
+	{"fd_prestat_get", "ii:i", false, false, badFD},
+	{"fd_prestat_dir_name", "iii:i", false, false, badFD},
+	{"fd_pread", "iiiIi:i", false, false, badFD},
+	{"fd_pwrite", "iiiIi:i", false, false, badFD},
+	{"fd_readdir", "iiiIi:i", false, false, badFD},
+	{"fd_sync", "i:i", false, false, badFD},
+	{"fd_datasync", "i:i", false, false, badFD},
+	{"fd_advise", "iIIi:i", false, false, badFD},
+	{"fd_allocate", "iII:i", false, false, badFD},
+	{"fd_filestat_set_size", "iI:i", false, false, badFD},
+	{"fd_filestat_set_times", "iIIi:i", false, false, badFD},
+	{"fd_fdstat_set_rights", "iII:i", false, false, badFD},
+	{"fd_renumber", "ii:i", false, false, badFD},
+}
+
+func ok(_ *frame, _ api.Memory, s []uint64) { s[0] = errnoOK }
+
+func badFD(_ *frame, _ api.Memory, s []uint64) { s[0] = errnoBadf }
+
+// standard answers for descriptors 0 to 2; there are no others.
+func standard(errno uint64) func(*frame, api.Memory, []uint64) {
+	return func(_ *frame, _ api.Memory, s []uint64) {
+		if uint32(s[0]) > 2 {
+			errno := uint64(errnoBadf)
+			s[0] = errno
+			return
+		}
+		s[0] = errno
+	}
+}
+
+// noneOfThem answers that there are no arguments or variables.
+func noneOfThem(_ *frame, mem api.Memory, s []uint64) {
+	putU32(mem, s[0], 0)
+	putU32(mem, s[1], 0)
+	s[0] = errnoOK
+}
+
+func putU32(mem api.Memory, ptr uint64, v uint32) {
+	binary.LittleEndian.PutUint32(bytesAt(mem, uint64(uint32(ptr)), 4), v)
+}
+
+func putU64(mem api.Memory, ptr, v uint64) {
+	binary.LittleEndian.PutUint64(bytesAt(mem, uint64(uint32(ptr)), 8), v)
+}
+
+// vectors returns the buffers of an array of n vectors at ptr.
+func vectors(mem api.Memory, ptr, n uint64) [][]byte {
+	n = uint64(uint32(n))
+	if n > maxVectors {
+		trap("%d vectors exceed %d", n, maxVectors)
+	}
+	array := bytesAt(mem, uint64(uint32(ptr)), 8*n)
+	all := make([][]byte, n)
+	for i := range all {
+		at, size := binary.LittleEndian.Uint32(array[8*i:]), binary.LittleEndian.Uint32(array[8*i+4:])
+		all[i] = bytesAt(mem, uint64(at), uint64(size))
+	}
+	return all
+}
+
+// time returns the time of a clock in nanoseconds: 0 is the wall clock, in whole
+// milliseconds, 1 the monotonic one, which is real and counts from the start.
+func (f *frame) time(clock uint32) (uint64, bool) {
+	elapsed := time.Since(f.startOrNow())
+	switch clock {
+	case 0:
+		now := f.now
+		if !f.guard && f.grants().Has("clock") {
+			now = now.Add(elapsed)
+		}
+		return uint64(max(0, now.Truncate(time.Millisecond).UnixNano())), true
+	case 1:
+		// Never zero: some runtimes take that for "no clock".
+		return uint64(elapsed) + 1, true
+	}
+	return 0, false
+}
+
+func (f *frame) startOrNow() time.Time {
+	if f.started.IsZero() {
+		return time.Now()
+	}
+	return f.started
+}
+
+// poll waits for the first of the guest's subscriptions, never past the deadline.
+// A subscription to a descriptor is due at once, with an error if there is no
+// such descriptor.
+func (f *frame) poll(mem api.Memory, s []uint64) uint64 {
+	const subscriptionSize, eventSize = 48, 32
+	n := uint64(uint32(s[2]))
+	if n == 0 || n > maxSubscriptions {
+		return errnoInval
+	}
+	subscriptions := append([]byte(nil), bytesAt(mem, uint64(uint32(s[0])), n*subscriptionSize)...)
+	events := bytesAt(mem, uint64(uint32(s[1])), n*eventSize)
+	count := bytesAt(mem, uint64(uint32(s[3])), 4)
+
+	type due struct {
+		after time.Duration
+		errno uint16
+		kind  byte
+	}
+	all := make([]due, n)
+	first := time.Duration(1<<63 - 1)
+	for i := range all {
+		sub := subscriptions[i*subscriptionSize:]
+		d := due{kind: sub[8]}
+		switch d.kind {
+		case 0:
+			clock := binary.LittleEndian.Uint32(sub[16:])
+			timeout := binary.LittleEndian.Uint64(sub[24:])
+			now, known := f.time(clock)
+			switch {
+			case !known:
+				d.errno = errnoInval
+			case binary.LittleEndian.Uint16(sub[40:])&1 != 0: // an absolute time
+				timeout -= min(timeout, now)
+				fallthrough
+			default:
+				d.after = time.Duration(min(timeout, 1<<62))
+			}
+		case 1, 2:
+			if fd := binary.LittleEndian.Uint32(sub[16:]); fd > 2 {
+				d.errno = errnoBadf
+			}
+		default:
+			return errnoInval
+		}
+		all[i] = d
+		first = min(first, d.after)
+	}
+	f.sleep(first)
+	fired := 0
+	for i, d := range all {
+		if d.after > first {
+			continue
+		}
+		event := events[fired*eventSize : (fired+1)*eventSize]
+		clear(event)
+		copy(event, subscriptions[i*subscriptionSize:][:8]) // the guest's own mark
+		binary.LittleEndian.PutUint16(event[8:], d.errno)
+		event[10] = d.kind
+		fired++
+	}
+	binary.LittleEndian.PutUint32(count, uint32(fired))
+	return errnoOK
+}
+
+// sleep waits for d, or ends the call if its time is up before.
+func (f *frame) sleep(d time.Duration) {
+	f.checkTime()
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-f.ctx.Done():
+		f.checkTime()
+	}
+}
