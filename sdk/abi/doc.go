@@ -31,7 +31,11 @@
 // judged and handed over.
 package abi
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
 
 // Version is the version of the contract that this package describes. A module
 // whose manifest names another version is refused.
@@ -94,6 +98,23 @@ type ToolResult struct {
 	Format int             `json:"format"` // Version
 	Result json.RawMessage `json:"result,omitempty"`
 	Fail   *Failure        `json:"fail,omitempty"`
+}
+
+// ParseToolResult decodes what a tool returned. The result is in canonical form.
+func ParseToolResult(data []byte) (ToolResult, error) {
+	var r ToolResult
+	if err := Decode(data, &r); err != nil {
+		return ToolResult{}, err
+	}
+	switch {
+	case r.Format != Version:
+		return ToolResult{}, fmt.Errorf("tool result: format %d: want %d", r.Format, Version)
+	case r.Fail != nil && r.Result != nil:
+		return ToolResult{}, errors.New("tool result: result and fail exclude each other")
+	case r.Fail != nil && r.Fail.Code != "" && !ValidCode(r.Fail.Code):
+		return ToolResult{}, fmt.Errorf("tool result: code %q: want [a-z_]{1,40}", clip(r.Fail.Code, 60))
+	}
+	return r, nil
 }
 
 // A SettingsCall asks a guard whether it can work with settings. It is sent when

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"unicode/utf8"
 )
 
@@ -22,7 +21,7 @@ func ValidPhase(p Phase) bool { return p == PhaseCall || p == PhaseResult }
 
 // Bounds of what a guard may say.
 const (
-	MaxReasonChars = 256 // reason and hint
+	MaxReasonChars = 256 // reason, hint, and each member of a why
 	MaxWhy         = 16  // entries of why
 )
 
@@ -80,7 +79,7 @@ type Approval struct {
 // A Ruling is what a verdict decides.
 type Ruling string
 
-// The rulings, mildest first. The worst one of a chain counts; [Rewrite] only
+// The rulings, mildest first. The worst one of a chain counts; [RulingRewrite] only
 // passes to the next guard what it wrote.
 const (
 	RulingAllow   Ruling = "allow"
@@ -115,14 +114,16 @@ type Why struct {
 // Allow lets the document pass.
 func Allow() Verdict { return Verdict{Ruling: RulingAllow} }
 
-// Deny refuses. The reason is for the model and is cut at [MaxReasonChars].
+// Deny refuses. The reason is for the model; it and the texts of why are cut at
+// [MaxReasonChars].
 func Deny(code, reason string, why ...Why) Verdict {
-	return Verdict{Ruling: RulingDeny, Code: code, Reason: cut(reason), Why: why}
+	return Verdict{Ruling: RulingDeny, Code: code, Reason: cut(reason), Why: cutWhy(why)}
 }
 
-// Confirm asks a person. The hint is cut at [MaxReasonChars].
+// Confirm asks a person. The hint and the texts of why are cut at
+// [MaxReasonChars].
 func Confirm(code, hint string, why ...Why) Verdict {
-	return Verdict{Ruling: RulingConfirm, Code: code, Hint: cut(hint), Why: why}
+	return Verdict{Ruling: RulingConfirm, Code: code, Hint: cut(hint), Why: cutWhy(why)}
 }
 
 // Narrow lets the call pass with at most these grants.
@@ -134,16 +135,17 @@ func Rewrite(document json.RawMessage) Verdict {
 	return Verdict{Ruling: RulingRewrite, Document: document}
 }
 
-var codePattern = regexp.MustCompile(`^[a-z_]{1,40}$`)
-
 // ParseVerdict decodes what a guard returned and checks it against the question
-// it answers. Every error means deny.
+// it answers. Every error means deny, and comes with the zero Verdict.
 func ParseVerdict(data []byte, q *Question) (Verdict, error) {
 	var v Verdict
 	if err := Decode(data, &v); err != nil {
 		return Verdict{}, err
 	}
-	return v, v.Check(q)
+	if err := v.Check(q); err != nil {
+		return Verdict{}, err
+	}
+	return v, nil
 }
 
 // Check reports whether v is a well-formed answer to q: it echoes nonce and
@@ -163,7 +165,7 @@ func (v *Verdict) Check(q *Question) error {
 	default:
 		return fmt.Errorf("verdict: %q is no verdict", clip(string(v.Ruling), 40))
 	}
-	if v.Code != "" && !codePattern.MatchString(v.Code) {
+	if v.Code != "" && !ValidCode(v.Code) {
 		return fmt.Errorf("verdict: code %q: want [a-z_]{1,40}", clip(v.Code, 60))
 	}
 	stray := ""
@@ -189,7 +191,24 @@ func (v *Verdict) Check(q *Question) error {
 	if len(v.Why) > MaxWhy {
 		return fmt.Errorf("verdict: %d entries of why exceed %d", len(v.Why), MaxWhy)
 	}
+	for i, w := range v.Why {
+		if max(utf8.RuneCountInString(w.Rule), utf8.RuneCountInString(w.At), utf8.RuneCountInString(w.Saw)) > MaxReasonChars {
+			return fmt.Errorf("verdict: why[%d] exceeds %d characters", i, MaxReasonChars)
+		}
+	}
 	return nil
+}
+
+// cutWhy returns why with its texts cut and without what exceeds [MaxWhy].
+func cutWhy(why []Why) []Why {
+	if why == nil {
+		return nil
+	}
+	out := make([]Why, min(len(why), MaxWhy))
+	for i := range out {
+		out[i] = Why{Rule: cut(why[i].Rule), At: cut(why[i].At), Saw: cut(why[i].Saw)}
+	}
+	return out
 }
 
 func cut(s string) string {

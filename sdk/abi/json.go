@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -46,11 +46,23 @@ func Digest(canonical []byte) string {
 }
 
 // Decode decodes one strict document into v: the rules of [Canonical] hold,
-// members that v does not have are errors, and names are compared exactly.
-// Numbers that land in an interface become [json.Number].
+// members that v does not have are errors, and names are compared exactly. A
+// document for a struct must be an object: null is refused. Numbers that land in
+// an interface become [json.Number].
 func Decode(data []byte, v any) error {
 	canonical, err := Canonical(data)
 	if err != nil {
+		return err
+	}
+	tree, err := generic(canonical)
+	if err != nil {
+		return err
+	}
+	t := reflect.TypeOf(v)
+	if tree == nil && t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+		return errors.New("document: null is no object")
+	}
+	if err := exactNames(t, tree); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(canonical))
@@ -59,11 +71,7 @@ func Decode(data []byte, v any) error {
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("document: %w", err)
 	}
-	generic, err := Unmarshal(canonical)
-	if err != nil {
-		return err
-	}
-	return exactNames(reflect.TypeOf(v), generic)
+	return nil
 }
 
 // Unmarshal decodes strict JSON into generic values: map[string]any, []any,
@@ -73,17 +81,23 @@ func Unmarshal(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return generic(canonical)
+}
+
+// generic decodes what Canonical has made.
+func generic(canonical []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(canonical))
 	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil && err != io.EOF {
-		return nil, err
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("document: %w", err)
 	}
 	return v, nil
 }
 
 // Marshal encodes v in canonical form. It fails for what JSON cannot say, such
-// as NaN.
+// as NaN, and for what Canonical refuses. Bytes of a Go string that are no UTF-8
+// become U+FFFD, as encoding/json has it.
 func Marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -97,15 +111,15 @@ func Marshal(v any) ([]byte, error) {
 // exactNames refuses member names that encoding/json would match to a field of
 // type t by ignoring case, at any depth.
 func exactNames(t reflect.Type, v any) error {
-	for t.Kind() == reflect.Pointer {
+	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	if t == nil || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
 	switch v := v.(type) {
 	case []any:
-		if t.Kind() != reflect.Slice {
+		if t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
 			return nil
 		}
 		for _, e := range v {
@@ -114,28 +128,60 @@ func exactNames(t reflect.Type, v any) error {
 			}
 		}
 	case map[string]any:
-		if t.Kind() != reflect.Struct {
-			return nil
-		}
-		fields := map[string]reflect.Type{}
-		for f := range t.Fields() {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-				fields[name] = f.Type
-			} else if name == "" {
-				fields[f.Name] = f.Type
+		switch t.Kind() {
+		case reflect.Map:
+			for _, e := range v {
+				if err := exactNames(t.Elem(), e); err != nil {
+					return err
+				}
 			}
-		}
-		for name, e := range v {
-			field, ok := fields[name]
-			if !ok {
-				return fmt.Errorf("document: unknown member %q", clip(name, 60))
-			}
-			if err := exactNames(field, e); err != nil {
-				return err
+		case reflect.Struct:
+			fields := map[string]reflect.Type{}
+			memberTypes(t, fields)
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				field, ok := fields[name]
+				if !ok {
+					return fmt.Errorf("document: unknown member %q", clip(name, 60))
+				}
+				if err := exactNames(field, v[name]); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// memberTypes adds the JSON members of struct type t to fields, those of embedded
+// structs included; a member nearer to the surface hides a deeper one.
+func memberTypes(t reflect.Type, fields map[string]reflect.Type) {
+	var embedded []reflect.Type
+	for f := range t.Fields() {
+		tag := f.Tag.Get("json")
+		name, _, _ := strings.Cut(tag, ",")
+		if f.Anonymous && name == "" {
+			e := f.Type
+			if e.Kind() == reflect.Pointer {
+				e = e.Elem()
+			}
+			if e.Kind() == reflect.Struct {
+				embedded = append(embedded, e)
+				continue
+			}
+		}
+		if !f.IsExported() || tag == "-" {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		if _, hidden := fields[name]; !hidden {
+			fields[name] = f.Type
+		}
+	}
+	for _, e := range embedded {
+		memberTypes(e, fields)
+	}
 }
 
 type parser struct {

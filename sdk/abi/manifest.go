@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -83,23 +83,36 @@ type Limits struct {
 	OutputBytes int64 `json:"output_bytes,omitempty"`
 }
 
-var (
-	namePattern    = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
-	versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$`)
-	reservedNames  = map[string]bool{"transfer_to_agent": true, "set_model_response": true, "finish_task": true, "stop_streaming": true}
-)
-
 // ValidName reports whether s may name a plugin, tool or guard: a lower-case
 // letter, then up to 63 letters, digits, '_' or '-'; not one of the framework's
 // own names and not beginning with "adk_" or "sandboxd_".
 func ValidName(s string) error {
 	switch {
-	case !namePattern.MatchString(s):
+	case !made(s, 64, lower+digits+"_-") || !strings.Contains(lower, s[:1]):
 		return fmt.Errorf("name %q: want a lower-case letter, then at most 63 of a-z 0-9 _ -", clip(s, 80))
-	case reservedNames[s] || strings.HasPrefix(s, "adk_") || strings.HasPrefix(s, "sandboxd_"):
+	case slices.Contains(reserved, s) || strings.HasPrefix(s, "adk_") || strings.HasPrefix(s, "sandboxd_"):
 		return fmt.Errorf("name %q: reserved", s)
 	}
 	return nil
+}
+
+// ValidCode reports whether s may be the code of a [Failure] or [Verdict]: 1 to
+// 40 of a-z and '_'.
+func ValidCode(s string) bool { return made(s, 40, lower+"_") }
+
+// reserved are the names of tools that the framework offers itself.
+var reserved = []string{"transfer_to_agent", "set_model_response", "finish_task", "stop_streaming"}
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits = "0123456789"
+)
+
+// made reports whether s has 1 to most bytes, all of them from set. It stands in
+// for a regular expression, whose package would weigh on every guest.
+func made(s string, most int, set string) bool {
+	return 0 < len(s) && len(s) <= most && strings.Trim(s, set) == ""
 }
 
 // ParseManifest decodes a manifest and checks all that can be checked without
@@ -128,8 +141,8 @@ func (m *Manifest) Validate() error {
 	if err := ValidName(m.Name); err != nil {
 		bad("%w", err)
 	}
-	if !versionPattern.MatchString(m.Version) {
-		bad("version %q: want 1 to 64 of 0-9 A-Z a-z . + -", clip(m.Version, 80))
+	if !made(m.Version, 64, lower+upper+digits+".+-") || strings.Contains(".+-", m.Version[:1]) {
+		bad("version %q: want a letter or digit, then at most 63 of 0-9 A-Z a-z . + -", clip(m.Version, 80))
 	}
 	if err := validText(m.Description); err != nil {
 		bad("description: %w", err)
@@ -156,6 +169,9 @@ func (m *Manifest) Validate() error {
 		case "", None, Idempotent, Once:
 		default:
 			bad("tool %s: effects %q: want none, idempotent or once", t.Name, clip(string(t.Effects), 40))
+		}
+		if err := validExport(t.Export); err != nil {
+			bad("tool %s: %w", t.Name, err)
 		}
 		if t.Raw && (t.Export == "" || t.Streaming) {
 			bad("tool %s: raw needs an export and cannot stream", t.Name)
@@ -193,10 +209,13 @@ func (m *Manifest) Validate() error {
 			}
 			phases[p] = true
 		}
-		for _, p := range g.Mutates {
-			if !phases[p] {
-				bad("guard %s: mutates %q, which is not one of its phases", g.Name, clip(string(p), 40))
+		for i, p := range g.Mutates {
+			if !phases[p] || slices.Contains(g.Mutates[:i], p) {
+				bad("guard %s: mutates %q, which is not one of its phases, or there twice", g.Name, clip(string(p), 40))
 			}
+		}
+		if err := validExport(g.Export); err != nil {
+			bad("guard %s: %w", g.Name, err)
 		}
 		if err := validSchema(g.Settings); err != nil {
 			bad("guard %s: settings: %w", g.Name, err)
@@ -227,8 +246,20 @@ func validSchema(s json.RawMessage) error {
 	if len(s) == 0 {
 		return nil
 	}
-	if s := bytes.TrimSpace(s); s[0] != '{' {
+	if s := bytes.TrimSpace(s); len(s) == 0 || s[0] != '{' {
 		return errors.New("schema: want an object")
+	}
+	return nil
+}
+
+// validExport refuses names that no entry point may have: longer than a tool's
+// could need, or hiding something from who reads it.
+func validExport(s string) error {
+	if len(s) > 128 {
+		return fmt.Errorf("export: %d bytes exceed 128", len(s))
+	}
+	if err := validText(s); err != nil {
+		return fmt.Errorf("export: %w", err)
 	}
 	return nil
 }

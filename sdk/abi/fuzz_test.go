@@ -1,0 +1,156 @@
+package abi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func addGolden(f *testing.F, pattern string) {
+	files, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no golden vectors %s: %v", pattern, err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+}
+
+// FuzzCanonical: what Canonical accepts is JSON with the same meaning and is a
+// fixed point; what it refuses is no JSON, or breaks one of the rules that the
+// package documents beyond RFC 8259.
+func FuzzCanonical(f *testing.F) {
+	addGolden(f, "*.json")
+	for _, s := range []string{`{"a":1,"\u0061":2}`, `"\ud800"`, "\"\xff\"", `[[[]]]`, "\ufeff1", `-0.0e+1`, `{"b":{"c":[1,{"a":null}]},"a":"\u2028"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		out, err := Canonical(in)
+		if err != nil {
+			documented := errors.Is(err, ErrDuplicate) || !utf8.Valid(in)
+			for _, rule := range []string{"lone surrogate", "nesting exceeds"} {
+				documented = documented || strings.Contains(err.Error(), rule)
+			}
+			if json.Valid(in) && !documented {
+				t.Fatalf("%q: %v, yet it is JSON", in, err)
+			}
+			return
+		}
+		if !json.Valid(in) || !json.Valid(out) {
+			t.Fatalf("%q was accepted as %q, yet it is no JSON", in, out)
+		}
+		again, err := Canonical(out)
+		if err != nil || !bytes.Equal(again, out) {
+			t.Fatalf("%q: %q becomes %q, error %v", in, out, again, err)
+		}
+		was, now := plain(t, in), plain(t, out)
+		if !bytes.Equal(was, now) {
+			t.Fatalf("%q means %s, its canonical form %q means %s", in, was, out, now)
+		}
+	})
+}
+
+// plain is what encoding/json makes of data, numbers by their text.
+func plain(t *testing.T, data []byte) []byte {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// FuzzManifest: a manifest that is accepted encodes to a manifest that is
+// accepted, and encodes to the same bytes.
+func FuzzManifest(f *testing.F) {
+	addGolden(f, "manifest*.json")
+	f.Fuzz(func(t *testing.T, in []byte) {
+		m, err := ParseManifest(in)
+		if err != nil {
+			return
+		}
+		data, err := m.Encode()
+		if err != nil {
+			t.Fatalf("%q: accepted, but: %v", in, err)
+		}
+		again, err := ParseManifest(data)
+		if err != nil {
+			t.Fatalf("%q: encodes to %q: %v", in, data, err)
+		}
+		if twice, err := again.Encode(); err != nil || !bytes.Equal(twice, data) {
+			t.Fatalf("%q: %q becomes %q, error %v", in, data, twice, err)
+		}
+	})
+}
+
+// FuzzVerdict: whatever a guard says, a verdict that is accepted echoes the
+// question and has the members of its ruling only.
+func FuzzVerdict(f *testing.F) {
+	addGolden(f, "verdict*.json")
+	f.Add([]byte(`{"nonce":"q7Zk","document_sha256":"d","verdict":"narrow","grants":null}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		q := &Question{Nonce: "q7Zk", DocumentSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}
+		v, err := ParseVerdict(in, q)
+		if err != nil {
+			if v.Ruling != "" {
+				t.Fatalf("%q: %v, with the ruling %q", in, err, v.Ruling)
+			}
+			return
+		}
+		if v.Nonce != q.Nonce || v.DocumentSHA256 != q.DocumentSHA256 {
+			t.Fatalf("%q: answers another question", in)
+		}
+		if v.Reason != "" && v.Ruling != RulingDeny || v.Hint != "" && v.Ruling != RulingConfirm ||
+			len(v.Grants) > 0 && v.Ruling != RulingNarrow || (len(v.Document) > 0) != (v.Ruling == RulingRewrite) {
+			t.Fatalf("%q: %+v has a stray member", in, v)
+		}
+		data, err := Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseVerdict(data, q); err != nil {
+			t.Fatalf("%q: encodes to %s: %v", in, data, err)
+		}
+	})
+}
+
+// FuzzToolResult: whatever a tool returns, a result that is accepted is in
+// canonical form and is not a failure as well.
+func FuzzToolResult(f *testing.F) {
+	addGolden(f, "tool_result*.json")
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r, err := ParseToolResult(in)
+		if err != nil {
+			return
+		}
+		if r.Result != nil {
+			if r.Fail != nil {
+				t.Fatalf("%q: both result and failure", in)
+			}
+			if canonical, err := Canonical(r.Result); err != nil || !bytes.Equal(canonical, r.Result) {
+				t.Fatalf("%q: result %s is not canonical, error %v", in, r.Result, err)
+			}
+		}
+		data, err := Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseToolResult(data); err != nil {
+			t.Fatalf("%q: encodes to %s: %v", in, data, err)
+		}
+	})
+}
