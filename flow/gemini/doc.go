@@ -1,0 +1,27 @@
+// Package gemini is a [flow.Model] over the Gemini API, and over Vertex AI with
+// an API key.
+//
+// A whole answer becomes one response: the first candidate's content if it has
+// parts or finished with STOP; otherwise the candidate's finish reason, or the
+// prompt's block reason, as the response's error code (genai keeps the finish
+// message of Vertex AI only). A streamed answer comes out chunk by chunk as
+// partial responses, and then whole, put together by an [Aggregator].
+//
+// # Network
+//
+// Requests go to the configured address and nowhere else: environment variables
+// that name proxies or other addresses have no effect, and redirects are not
+// followed. Nothing is tried again. There is no timeout of its own: the caller's
+// context bounds a request. A reply of more than 64 MiB is an error. A [flow.Request]
+// cannot carry HTTP options, so that nothing that edits requests can send the
+// key elsewhere. When a stream fails, genai writes a line to the standard logger.
+//
+// # Numbers
+//
+// Arguments and results in a request keep the text of their numbers
+// ([encoding/json.Number]). The arguments of a call in a reply do not: genai
+// decodes them to float64 before this package sees them, so an integer beyond
+// ±2^53 is rounded to the nearest one that a float64 can hold. Guards, people
+// and handlers all see the rounded number. A tool that takes larger integers
+// should declare them as strings.
+package gemini
