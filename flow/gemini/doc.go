@@ -11,10 +11,13 @@
 //
 // Requests go to the configured address and nowhere else: environment variables
 // that name proxies or other addresses have no effect, and redirects are not
-// followed. Nothing is tried again. There is no timeout of its own: the caller's
-// context bounds a request. A reply of more than 64 MiB is an error. A [flow.Request]
-// cannot carry HTTP options, so that nothing that edits requests can send the
-// key elsewhere. When a stream fails, genai writes a line to the standard logger.
+// followed. A failed request is not tried again; an answer that the service hands
+// out in instalments is, by genai, asked for to its end unless the request's
+// config turns AutomaticContinuation off. There is no timeout of its own: the
+// caller's context bounds a request. A reply of more than 64 MiB is an error. A
+// [flow.Request] cannot carry HTTP options, so that nothing that edits requests
+// can send the key elsewhere. When a stream fails, genai writes a line to the
+// standard logger.
 //
 // # Numbers
 //
