@@ -1,7 +1,232 @@
 package flow
 
-// A Tool is something that takes part in a request under a name.
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Tool takes part in an agent's requests under a name. What it can do shows in
+// the other interfaces it has: a [Handler] or [Streamer] can be called, a
+// [RequestProcessor] edits requests. A tool with none of them fails the run.
+// Tools must be safe for concurrent use.
 type Tool interface {
+	// Spec says what the tool is. The result must not change and is not changed.
+	Spec() *Spec
+}
+
+// A Spec is what the dispatcher knows of a tool.
+type Spec struct {
+	Name        string
+	Description string
+	Input       *jsonschema.Schema // of the arguments; nil: not checked, declared as any object
+	Output      *jsonschema.Schema // of the result; nil: not checked and not declared
+	Undeclared  bool               // can be called, but the model is not told
+	Effects     abi.Effects        // zero means [abi.Once]
+	LongRunning bool               // the result may come later, as another answer to the call
+	Defers      bool               // a nil result means that something else will answer
+	Module      string             // digest of the module that handles calls; empty for Go code
+	Grants      capability.Set     // the most a call is granted
+
+	// Confirm makes a person decide before each call. ConfirmIf, if set,
+	// decides instead from the arguments.
+	Confirm   bool
+	ConfirmIf func(args map[string]any) bool
+
+	input, output *jsonschema.Resolved
+}
+
+// Resolve checks the schemas of a spec; tools made by this package and by the
+// plugins package call it once, before the tool is used. A tool whose spec was
+// not resolved is resolved by the runner.
+func (s *Spec) Resolve() error {
+	var err error
+	if s.Input != nil && s.input == nil {
+		if s.input, err = s.Input.Resolve(nil); err != nil {
+			return fmt.Errorf("tool %s: input schema: %w", s.Name, err)
+		}
+	}
+	if s.Output != nil && s.output == nil {
+		if s.output, err = s.Output.Resolve(nil); err != nil {
+			return fmt.Errorf("tool %s: output schema: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Spec) effects() abi.Effects { return cmp.Or(s.Effects, abi.Once) }
+
+// A Handler is a tool that answers a call with one result.
+type Handler interface {
+	Tool
+	// Run handles a call. An error whose type is [*CallError] says what the
+	// model may read; the text of any other error is the tool's own and is
+	// shown to the model. A panic is an error. Run returns when ctx ends.
+	Run(ctx *ToolContext, permit Permit) (Outcome, error)
+}
+
+// A Streamer is a tool that answers a call in pieces. In an ordinary run the
+// pieces are joined into one result; an error discards them.
+type Streamer interface {
+	Tool
+	Stream(ctx *ToolContext, permit Permit) iter.Seq2[Chunk, error]
+}
+
+// A Chunk is one piece of a streamed answer. The last one may carry the receipt
+// of the call and no text.
+type Chunk struct {
+	Text    string
+	Receipt any
+}
+
+// A RequestProcessor is a tool or toolset that edits each request before the
+// model sees it.
+type RequestProcessor interface {
+	ProcessRequest(ctx *CallbackContext, req *Request) error
+}
+
+// A Toolset offers tools that are found out when an agent runs. Tools is called
+// once per run of an agent.
+type Toolset interface {
 	Name() string
-	Description() string
+	Tools(ctx *Context) ([]Tool, error)
+}
+
+// A Permit is a call that passed everything that stands before a handler. Only
+// the dispatcher makes one, for one call.
+type Permit struct {
+	args   json.RawMessage
+	grants capability.Set
+	digest string
+}
+
+// Args returns the arguments: an object in canonical form, the very bytes that
+// the last guard and the approver saw. The caller must not change them.
+func (p Permit) Args() json.RawMessage { return p.args }
+
+// ArgsSHA256 returns the digest of the arguments.
+func (p Permit) ArgsSHA256() string { return p.digest }
+
+// Grants returns what this call may do: the tool's grants, narrowed by guards.
+func (p Permit) Grants() capability.Set { return p.grants }
+
+// An Outcome is what a handler gave back.
+type Outcome struct {
+	// Result is one JSON value, or empty for none. One that is no object is
+	// shown as {"result": …}.
+	Result json.RawMessage
+	// Receipt is what the runtime of the handler says about the call, for
+	// observers; nil for Go code. It must encode as JSON.
+	Receipt any
+}
+
+// A CallError is a failed call with a code, and a text for the model if it may
+// read more than the code's sentence.
+type CallError struct {
+	Code    abi.Code
+	Text    string // for the model, verbatim; empty: "CODE: sentence"
+	Err     error  // for the operator
+	Receipt any    // of the guest call that failed, if there was one
+}
+
+// Error returns the operator's view.
+func (e *CallError) Error() string {
+	switch {
+	case e.Err != nil && e.Text != "":
+		return fmt.Sprintf("%s: %s: %v", e.Code, e.Text, e.Err)
+	case e.Err != nil:
+		return fmt.Sprintf("%s: %v", e.Code, e.Err)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.modelText())
+}
+
+// Unwrap returns the cause.
+func (e *CallError) Unwrap() error { return e.Err }
+
+func (e *CallError) modelText() string {
+	if e.Text != "" {
+		return e.Text
+	}
+	return fmt.Sprintf("%s: %s", e.Code, cmp.Or(e.Code.Sentence(), "the call failed"))
+}
+
+// A toolTable is what can be executed in answer to one request, by name.
+type toolTable struct {
+	byName map[string]Tool
+	order  []string
+}
+
+func (t *toolTable) lookup(name string) Tool {
+	if t == nil {
+		return nil
+	}
+	return t.byName[name]
+}
+
+func (t *toolTable) names() []string {
+	if t == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(t.byName))
+}
+
+// Pack registers a tool as executable under its name and, unless it is
+// undeclared, declares it to the model. It is called for every handler and
+// streamer; a [RequestProcessor] may call it for a tool that is neither. A name
+// that is taken is an error.
+func (r *Request) Pack(tool Tool) error {
+	spec := tool.Spec()
+	if r.tools == nil {
+		r.tools = &toolTable{byName: map[string]Tool{}}
+	}
+	if r.tools.byName[spec.Name] != nil {
+		return fmt.Errorf("duplicate tool: %q", spec.Name)
+	}
+	if err := spec.Resolve(); err != nil {
+		return err
+	}
+	r.tools.byName[spec.Name] = tool
+	r.tools.order = append(r.tools.order, spec.Name)
+	if spec.Undeclared {
+		return nil
+	}
+	d := declaration(spec)
+	for _, t := range r.Config.Tools {
+		if t != nil && t.FunctionDeclarations != nil {
+			t.FunctionDeclarations = append(t.FunctionDeclarations, d)
+			return nil
+		}
+	}
+	r.Config.Tools = append(r.Config.Tools, &genai.Tool{FunctionDeclarations: []*genai.FunctionDeclaration{d}})
+	return nil
+}
+
+const longRunningNote = "NOTE: This is a long-running operation. Do not call this tool again if it has already returned some intermediate or pending status."
+
+func declaration(s *Spec) *genai.FunctionDeclaration {
+	d := &genai.FunctionDeclaration{Name: s.Name, Description: s.Description}
+	if s.LongRunning {
+		if d.Description != "" {
+			d.Description += "\n\n"
+		}
+		d.Description += longRunningNote
+	}
+	if s.Input != nil {
+		d.ParametersJsonSchema = s.Input
+	} else {
+		d.ParametersJsonSchema = &jsonschema.Schema{Type: "object"}
+	}
+	if s.Output != nil {
+		d.ResponseJsonSchema = s.Output
+	}
+	return d
 }

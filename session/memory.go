@@ -51,7 +51,7 @@ func (m *Memory) Create(_ context.Context, key Key, state map[string]any) (*Sess
 	}
 	k := &kept{state: map[string]any{}, ids: map[string]bool{}, callIndex: map[CallID]int{}, updated: time.Now()}
 	m.sessions[key] = k
-	m.apply(key, k, state)
+	m.apply(key, k, state, true)
 	return m.copyOf(key, k), nil
 }
 
@@ -111,7 +111,7 @@ func (m *Memory) Append(_ context.Context, key Key, event *Event) error {
 	k.ids[event.ID] = true
 	k.events = append(k.events, event.Clone())
 	k.updated = event.Time
-	m.apply(key, k, event.Actions.StateDelta)
+	m.apply(key, k, event.Actions.StateDelta, false)
 	return nil
 }
 
@@ -260,12 +260,15 @@ func (k *kept) question(id string) *Question {
 	return nil
 }
 
-func (m *Memory) apply(key Key, k *kept, delta map[string]any) {
+func (m *Memory) apply(key Key, k *kept, delta map[string]any, keepTemp bool) {
 	for name, value := range delta {
 		scope, rest := SplitKey(name)
 		var into map[string]any
 		switch scope {
 		case ScopeTemp:
+			if keepTemp {
+				k.state[name] = CloneValue(value)
+			}
 			continue
 		case ScopeUser:
 			into = shared(m.user, Key{Tenant: key.Tenant, App: key.App, User: key.User})
@@ -274,11 +277,7 @@ func (m *Memory) apply(key Key, k *kept, delta map[string]any) {
 		default:
 			into = k.state
 		}
-		if value == nil {
-			delete(into, rest)
-		} else {
-			into[rest] = CloneValue(value)
-		}
+		into[rest] = CloneValue(value)
 	}
 }
 

@@ -41,6 +41,7 @@ func (q *Question) Spend() error {
 
 func (q Question) clone() Question {
 	q.Args = slices.Clone(q.Args)
+	q.Given = slices.Clone(q.Given)
 	q.Payload = slices.Clone(q.Payload)
 	return q
 }

@@ -63,7 +63,8 @@ func SplitKey(key string) (Scope, string) {
 // store promises to survive.
 type Store interface {
 	// Create makes a session with an initial state, whose keys may carry any
-	// prefix; temp: keys are dropped. It returns [ErrExists] if there is one.
+	// prefix; temp: keys of an initial state stay with the session, as in ADK.
+	// It returns [ErrExists] if there is one.
 	Create(ctx context.Context, key Key, state map[string]any) (*Session, error)
 
 	// Get returns a session, or [ErrNotFound].
@@ -77,7 +78,7 @@ type Store interface {
 	Delete(ctx context.Context, key Key) error
 
 	// Append stores an event at the end of a session and applies its state
-	// delta: each key to its scope, temp: to none; a nil value deletes the key.
+	// delta: each key to its scope, temp: to none; a nil value is stored as null.
 	// A partial event, or one without an id, is an error. It returns
 	// [ErrNotFound] if there is no such session and [ErrExists] if the session
 	// has an event with that id.
@@ -174,7 +175,8 @@ type Question struct {
 	Call       string          `json:"call"` // id of the call asked about
 	Tool       string          `json:"tool"`
 	Module     string          `json:"module,omitempty"`
-	Args       json.RawMessage `json:"args"` // canonical
+	Args       json.RawMessage `json:"args"`  // as judged and shown: canonical
+	Given      json.RawMessage `json:"given"` // as the model gave them, to be put through the hooks again
 	ArgsSHA256 string          `json:"args_sha256"`
 	Policy     string          `json:"policy,omitempty"` // digest over the guards that judged
 	Hint       string          `json:"hint,omitempty"`

@@ -1,0 +1,353 @@
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// Names of the calls between framework and client, which models do not see.
+const (
+	confirmationCall = "adk_request_confirmation"
+	credentialCall   = "adk_request_credential"
+)
+
+const nudge = "Continue processing previous requests as instructed. Exit or provide a summary if no more outputs are needed."
+
+// contents turns the history into what the model is sent: only what this agent
+// may see, other agents' words as context, and every call next to its response.
+// The history itself is not changed.
+func (f *agentRun) contents() ([]*genai.Content, error) {
+	all := f.events()
+	events := all
+	if f.agent.IncludeContents == IncludeNone {
+		events = f.currentTurn(all)
+	}
+	visible := f.visible(events)
+	visible = mergeTranscriptions(visible)
+	visible = f.pruneOrphans(visible, all)
+	visible, err := latestResponseFirst(visible)
+	if err != nil {
+		return nil, err
+	}
+	visible = pairUp(visible)
+	var out []*genai.Content
+	for _, v := range visible {
+		if c := cleanContent(v.content); c != nil {
+			out = append(out, c)
+		}
+	}
+	if len(out) > 0 && out[len(out)-1].Role != genai.RoleUser {
+		out = append(out, genai.NewContentFromText(nudge, genai.RoleUser))
+	}
+	return out, nil
+}
+
+// A view is an event as the model will see it.
+type view struct {
+	content *genai.Content
+	input   bool // a transcription of what the user said
+	spoken  bool // a transcription
+	remnant bool // what is left of an event that held an orphan
+}
+
+func (v *view) calls() []*genai.FunctionCall { return (&session.Response{Content: v.content}).Calls() }
+
+func (v *view) responses() []*genai.FunctionResponse {
+	return (&session.Response{Content: v.content}).Responses()
+}
+
+// currentTurn returns the events from the newest one that is the user's or
+// another agent's; all of them if there is none.
+func (f *agentRun) currentTurn(events []*session.Event) []*session.Event {
+	for i := len(events) - 1; i >= 0; i-- {
+		e := events[i]
+		if f.sees(e) && (e.Author == userAuthor || f.foreign(e)) {
+			return events[i:]
+		}
+	}
+	return events
+}
+
+// sees reports whether an event is on this run's branch and in its scope: an
+// event without a branch, or on the branch or one above it, and exactly the
+// same scope.
+func (f *agentRun) sees(e *session.Event) bool {
+	onBranch := f.branch == "" || e.Branch == "" || e.Branch == f.branch || strings.HasPrefix(f.branch, e.Branch+".")
+	return onBranch && e.IsolationScope == f.scope
+}
+
+func (f *agentRun) foreign(e *session.Event) bool {
+	return e.Author != "" && e.Author != userAuthor && e.Author != f.agent.Name
+}
+
+func (f *agentRun) visible(events []*session.Event) []*view {
+	var out []*view
+	for _, e := range events {
+		hasContent := e.Content != nil && e.Content.Role != "" && len(e.Content.Parts) > 0
+		spoken := !hasContent && (e.InputTranscription != nil || e.OutputTranscription != nil)
+		if !hasContent && !spoken || !f.sees(e) || isProtocol(e) {
+			continue
+		}
+		switch {
+		case spoken && e.InputTranscription != nil:
+			out = append(out, &view{spoken: true, input: true, content: genai.NewContentFromText(e.InputTranscription.Text, genai.RoleUser)})
+		case spoken:
+			out = append(out, &view{spoken: true, content: genai.NewContentFromText(e.OutputTranscription.Text, genai.RoleModel)})
+		case f.foreign(e):
+			out = append(out, &view{content: asContext(e)})
+		default:
+			out = append(out, &view{content: e.Content})
+		}
+	}
+	return out
+}
+
+// isProtocol reports whether an event is part of asking a person or a client.
+func isProtocol(e *session.Event) bool {
+	for _, c := range e.Calls() {
+		if c.Name == confirmationCall || c.Name == credentialCall {
+			return true
+		}
+	}
+	for _, r := range e.Responses() {
+		if r.Name == confirmationCall || r.Name == credentialCall {
+			return true
+		}
+	}
+	return false
+}
+
+// asContext tells what another agent did, in the user's role, so that the model
+// does not take it for its own words.
+func asContext(e *session.Event) *genai.Content {
+	c := &genai.Content{Role: genai.RoleUser, Parts: []*genai.Part{genai.NewPartFromText("For context:")}}
+	say := func(format string, args ...any) {
+		c.Parts = append(c.Parts, genai.NewPartFromText(fmt.Sprintf("["+e.Author+"] "+format, args...)))
+	}
+	for _, p := range e.Content.Parts {
+		switch {
+		case p == nil:
+		case p.Text != "":
+			say("said: %s", p.Text)
+		case p.FunctionCall != nil:
+			say("called tool `%s` with parameters: %s", p.FunctionCall.Name, jsonText(p.FunctionCall.Args))
+		case p.FunctionResponse != nil:
+			say("`%s` tool returned result: %s", p.FunctionResponse.Name, jsonText(p.FunctionResponse.Response))
+		default:
+			c.Parts = append(c.Parts, p)
+		}
+	}
+	return c
+}
+
+func jsonText(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(data)
+}
+
+// mergeTranscriptions joins neighbouring transcriptions of one speaker.
+func mergeTranscriptions(in []*view) []*view {
+	var out []*view
+	for _, v := range in {
+		if n := len(out); v.spoken && n > 0 && out[n-1].spoken && out[n-1].input == v.input {
+			joined := *out[n-1]
+			joined.content = genai.NewContentFromText(joined.content.Parts[0].Text+v.content.Parts[0].Text, genai.Role(joined.content.Role))
+			out[n-1] = &joined
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// pruneOrphans drops responses whose call is nowhere in the whole history.
+func (f *agentRun) pruneOrphans(in []*view, all []*session.Event) []*view {
+	known := map[string]bool{}
+	for _, e := range all {
+		for _, c := range e.Calls() {
+			known[c.ID] = true
+		}
+	}
+	orphan := func(p *genai.Part) bool {
+		return p != nil && p.FunctionResponse != nil && p.FunctionResponse.ID != "" && !known[p.FunctionResponse.ID]
+	}
+	var out []*view
+	var dropped []string
+	for _, v := range in {
+		if !slices.ContainsFunc(v.content.Parts, orphan) {
+			out = append(out, v)
+			continue
+		}
+		left := &genai.Content{Role: v.content.Role}
+		for _, p := range v.content.Parts {
+			if orphan(p) {
+				dropped = append(dropped, p.FunctionResponse.ID)
+			} else {
+				left.Parts = append(left.Parts, p)
+			}
+		}
+		if len(left.Parts) > 0 {
+			out = append(out, &view{content: left, remnant: true})
+		}
+	}
+	if len(dropped) > 0 {
+		f.cfg.Logger.Warn("responses without a call left out of the request", "ids", dropped)
+	}
+	return out
+}
+
+// latestResponseFirst moves the responses that belong to the call which the last
+// event answers to the end. Text between that call and its answer is dropped;
+// other tool exchanges stay.
+func latestResponseFirst(in []*view) ([]*view, error) {
+	n := len(in)
+	if n < 2 {
+		return in, nil
+	}
+	wanted := map[string]struct{}{}
+	for _, r := range in[n-1].responses() {
+		wanted[r.ID] = struct{}{}
+	}
+	if len(wanted) == 0 {
+		return in, nil
+	}
+	asks := func(v *view) bool {
+		return slices.ContainsFunc(v.calls(), func(c *genai.FunctionCall) bool { _, ok := wanted[c.ID]; return ok })
+	}
+	if asks(in[n-2]) {
+		return in, nil
+	}
+	at := n - 2
+	for at >= 0 && !asks(in[at]) {
+		at--
+	}
+	if at < 0 {
+		return nil, fmt.Errorf("no function call event found for function responses ids: %v", slices.Sorted(maps.Keys(wanted)))
+	}
+	asked := map[string]struct{}{}
+	for _, c := range in[at].calls() {
+		asked[c.ID] = struct{}{}
+	}
+	for id := range wanted {
+		if _, ok := asked[id]; !ok {
+			return nil, fmt.Errorf("validation failed: last response event has IDs not in the matching call event. Call IDs: %v, Response IDs: %v", asked, wanted)
+		}
+	}
+	out := slices.Clone(in[:at+1])
+	var answers []*view
+	for _, v := range in[at+1 : n-1] {
+		responses := v.responses()
+		answersIt := slices.ContainsFunc(responses, func(r *genai.FunctionResponse) bool { _, ok := asked[r.ID]; return ok })
+		switch {
+		case answersIt:
+			answers = append(answers, v)
+		case len(responses) > 0 || len(v.calls()) > 0 || v.remnant:
+			out = append(out, v)
+		}
+	}
+	return append(out, mergeAnswers(append(answers, in[n-1]))), nil
+}
+
+// pairUp puts the responses to each call right behind it. Calls that the last
+// event answers come last.
+func pairUp(in []*view) []*view {
+	answeredBy := map[string]int{}
+	for i, v := range in {
+		for _, r := range v.responses() {
+			answeredBy[r.ID] = i
+		}
+	}
+	if len(answeredBy) == 0 {
+		return in
+	}
+	last := len(in) - 1
+	lastAnswers := len(in[last].responses()) > 0
+	var out, tail []*view
+	for _, v := range in {
+		calls := v.calls()
+		switch {
+		case len(v.responses()) > 0:
+			continue // placed behind its call
+		case len(calls) == 0:
+			out = append(out, v)
+			continue
+		}
+		var at []int
+		for _, c := range calls {
+			if i, ok := answeredBy[c.ID]; ok && !slices.Contains(at, i) {
+				at = append(at, i)
+			}
+		}
+		slices.Sort(at)
+		pair := []*view{v}
+		if len(at) > 0 {
+			var answers []*view
+			for _, i := range at {
+				answers = append(answers, in[i])
+			}
+			pair = append(pair, mergeAnswers(answers))
+		}
+		if lastAnswers && slices.Contains(at, last) {
+			tail = append(tail, pair...)
+		} else {
+			out = append(out, pair...)
+		}
+	}
+	return append(out, tail...)
+}
+
+// mergeAnswers makes one content of several; a later response to the same call
+// takes the place of an earlier one.
+func mergeAnswers(in []*view) *view {
+	if len(in) == 1 {
+		return in[0]
+	}
+	out := &genai.Content{Role: in[0].content.Role}
+	place := map[string]int{}
+	for _, v := range in {
+		for _, p := range v.content.Parts {
+			if p == nil {
+				continue
+			}
+			if p.FunctionResponse != nil {
+				if i, ok := place[p.FunctionResponse.ID]; ok {
+					out.Parts[i] = p
+					continue
+				}
+				place[p.FunctionResponse.ID] = len(out.Parts)
+			}
+			out.Parts = append(out.Parts, p)
+		}
+	}
+	return &view{content: out}
+}
+
+// cleanContent returns a copy without empty parts and without ids that the model
+// did not give, or nil if nothing is left.
+func cleanContent(c *genai.Content) *genai.Content {
+	c = session.CloneContent(c)
+	c.Parts = slices.DeleteFunc(c.Parts, func(p *genai.Part) bool { return p == nil || reflect.ValueOf(*p).IsZero() })
+	if len(c.Parts) == 0 {
+		return nil
+	}
+	for _, p := range c.Parts {
+		if p.FunctionCall != nil && strings.HasPrefix(p.FunctionCall.ID, callIDPrefix) {
+			p.FunctionCall.ID = ""
+		}
+		if p.FunctionResponse != nil && strings.HasPrefix(p.FunctionResponse.ID, callIDPrefix) {
+			p.FunctionResponse.ID = ""
+		}
+	}
+	return c
+}

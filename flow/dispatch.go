@@ -1,0 +1,532 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// This file is the one door to tools. Every call, whichever way it came, passes
+//
+//	before-tool hooks → schema → mutating guards (schema again) → other guards →
+//	confirmation → intent recorded → handler → result checked → on-error hooks →
+//	after-tool hooks → guards on the result → end recorded
+//
+// A streaming tool skips the hooks; a tool that does not exist meets the guards
+// and the on-error hooks only. A denial by a guard skips what is left but the
+// record: nothing rewrites it.
+
+// A batch is what the calls of one step led to.
+type batch struct {
+	event     *session.Event // the merged responses; nil if no call has one
+	questions []asked        // to a person, in call order; already recorded
+}
+
+// asked is a question with what the call said about it.
+type asked struct {
+	question     session.Question
+	confirmation session.Confirmation
+}
+
+// An approval is a person's answer with the question it answers.
+type approval struct {
+	question session.Question
+	answer   session.Confirmation
+}
+
+// dispatch runs calls in parallel and merges what they gave in call order. It
+// returns nil if no call has anything to show. Nothing outlives it. An error
+// means that a question could not be recorded, and ends the run.
+func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.FunctionCall, approvals map[string]*approval) (*batch, error) {
+	results := make([]*call, len(calls))
+	slots := make(chan struct{}, s.cfg.Limits.Parallel)
+	var wg sync.WaitGroup
+	for i, fc := range calls {
+		c := s.newCall(ctx, table, fc, approvals[fc.ID])
+		results[i] = c
+		if i >= s.cfg.Limits.CallsPerStep {
+			c.refuse(&CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of %d: at most %d are run in a step", i+1, len(calls), s.cfg.Limits.CallsPerStep)})
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			c.refuse(&CallError{Code: abi.Cancelled, Err: context.Cause(ctx)})
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			c.do()
+		})
+	}
+	wg.Wait()
+	return s.merge(ctx, results)
+}
+
+// A call is one tool call on its way through the dispatcher. It belongs to one
+// goroutine.
+type call struct {
+	*step
+	ctx      context.Context
+	fc       *genai.FunctionCall
+	tool     Tool // nil: there is none of that name
+	table    *toolTable
+	approval *approval
+	info     CallInfo
+	began    time.Time
+
+	acts    *actions
+	tc      *ToolContext
+	spec    *Spec // of tool, or an empty one
+	seen    *ToolCall
+	args    json.RawMessage // canonical, as judged last
+	grants  capability.Set
+	asked   *session.Question // to be recorded
+	receipt any
+	ran     bool
+	ended   *CallResult
+
+	response map[string]any // what the model is shown
+	silent   bool           // no response at all
+	set      session.Actions
+}
+
+func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval) *call {
+	c := &call{step: s, ctx: ctx, fc: fc, table: table, tool: table.lookup(fc.Name), approval: ap,
+		began: time.Now(), acts: &actions{}, spec: &Spec{Name: fc.Name}}
+	if c.tool != nil && executable(c.tool) {
+		c.spec = c.tool.Spec()
+	} else {
+		c.tool = nil
+	}
+	c.info = CallInfo{Session: s.key, Run: s.id, Agent: s.agent.Name, Step: s.number, ID: fc.ID, Tool: fc.Name, Module: c.spec.Module}
+	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID}
+	if ap != nil {
+		answer := ap.answer
+		c.tc.confirmation = &answer
+	}
+	c.seen = &ToolCall{ID: fc.ID, Name: fc.Name, Args: session.CloneMap(fc.Args)}
+	if c.seen.Args == nil {
+		c.seen.Args = map[string]any{}
+	}
+	if c.tool != nil {
+		c.seen.Spec = c.spec
+	}
+	c.grants = c.spec.Grants
+	return c
+}
+
+// do takes the call all the way. A panic anywhere on it is a failed call.
+func (c *call) do() {
+	defer func() {
+		if p := recover(); p != nil {
+			c.cfg.Logger.Error("call failed", "tool", c.fc.Name, "panic", fmt.Sprint(p))
+			c.refuse(&CallError{Code: abi.ToolError, Err: fmt.Errorf("panic: %v", p)})
+		}
+	}()
+	result, err := c.attemptIt()
+	var denied *denial
+	if errors.As(err, &denied) {
+		c.refuse(denied.err)
+		return
+	}
+	pending := isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected)
+	hooked := false
+	if err != nil && !c.streams() {
+		result, err, hooked = c.onError(err)
+	}
+	if c.tool != nil && !c.streams() {
+		var changed bool
+		result, err, changed = c.after(result, err)
+		hooked = hooked || changed
+	}
+	response := result
+	if err != nil {
+		response = map[string]any{"error": modelText(err)}
+	}
+	if response == nil && (c.spec.LongRunning || c.spec.Defers) {
+		c.finish(nil, nil, true)
+		return
+	}
+	if response != nil && (!pending || hooked) {
+		if response, denied = c.judgeResult(response); denied != nil {
+			c.refuse(denied.err)
+			return
+		}
+	}
+	c.finish(response, err, false)
+}
+
+// A denial is the error of a guard. It passes no hook.
+type denial struct{ err *CallError }
+
+func (d *denial) Error() string { return d.err.Error() }
+
+func (c *call) streams() bool {
+	_, ok := c.tool.(Streamer)
+	return ok
+}
+
+// attemptIt goes as far as the handler's result.
+func (c *call) attemptIt() (map[string]any, error) {
+	if c.tool == nil {
+		args, err := canonicalArgs(c.seen.Args)
+		if err != nil {
+			args = json.RawMessage("{}")
+		}
+		if _, _, err := c.judgeCall(args); err != nil {
+			return nil, err
+		}
+		if c.fc.Name == stopStreaming {
+			name, _ := c.seen.Args["function_name"].(string)
+			return map[string]any{"status": fmt.Sprintf("No active streaming function named %s found", escape(name, 128))}, nil
+		}
+		return nil, &CallError{Code: abi.ToolError, Text: c.notFound()}
+	}
+	if !c.streams() {
+		result, err := c.firstTool(func(h Hooks) (map[string]any, error) {
+			if h.BeforeTool == nil {
+				return nil, nil
+			}
+			return h.BeforeTool(c.tc, c.seen)
+		})
+		if args, ok := c.rewritten(); ok {
+			c.showRewritten(c.fc.ID, args)
+		}
+		if result != nil || err != nil {
+			return result, err
+		}
+	}
+	args, err := canonicalArgs(c.seen.Args)
+	if err != nil {
+		return nil, &CallError{Code: abi.ArgsInvalid, Text: string(abi.ArgsInvalid) + ": " + err.Error()}
+	}
+	if err := c.checkArgs(args); err != nil {
+		return nil, err
+	}
+	args, decision, err := c.judgeCall(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.gate(args, decision); err != nil {
+		return nil, err
+	}
+	return c.handle(args)
+}
+
+// rewritten returns the arguments if hooks changed them.
+func (c *call) rewritten() (map[string]any, bool) {
+	before, err := canonicalArgs(c.fc.Args)
+	after, err2 := canonicalArgs(c.seen.Args)
+	return c.seen.Args, err == nil && err2 == nil && string(before) != string(after)
+}
+
+func (c *call) checkArgs(args json.RawMessage) error {
+	if c.spec.input == nil {
+		return nil
+	}
+	v, err := abi.Unmarshal(args)
+	if err == nil {
+		err = c.spec.input.Validate(v)
+	}
+	if err != nil {
+		return &CallError{Code: abi.ArgsInvalid, Text: err.Error()} // ADK's text
+	}
+	return nil
+}
+
+// judgeCall asks the guards about the call. The error of a refusal is a *denial.
+func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, error) {
+	q := c.question(abi.PhaseCall)
+	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, func(doc json.RawMessage) error {
+		if len(doc) == 0 || doc[0] != '{' {
+			return errors.New("arguments: want an object")
+		}
+		return c.checkArgs(doc)
+	})
+	c.args, c.info.ArgsSHA256 = args, abi.Digest(args)
+	if err != nil {
+		return nil, d, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+	}
+	c.args, c.info.ArgsSHA256, c.grants = rewritten, abi.Digest(rewritten), grants
+	c.observe(d)
+	if d.Ruling == abi.RulingDeny {
+		return nil, d, &denial{d.refusal()}
+	}
+	if string(rewritten) != string(args) {
+		if v, err := abi.Unmarshal(rewritten); err == nil {
+			c.seen.Args, _ = v.(map[string]any)
+		}
+	}
+	return rewritten, d, nil
+}
+
+// judgeResult asks the guards about what the model would be shown.
+func (c *call) judgeResult(response map[string]any) (map[string]any, *denial) {
+	doc, err := abi.Marshal(response)
+	if err != nil {
+		return nil, &denial{&CallError{Code: abi.GuestOutputInvalid, Err: err}}
+	}
+	q := c.question(abi.PhaseResult)
+	q.Call.Args = c.args
+	rewritten, _, d, err := c.judge(c.ctx, q, doc, c.grants, func(doc json.RawMessage) error {
+		if len(doc) == 0 || doc[0] != '{' {
+			return errors.New("result: want an object")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+	}
+	c.observe(d)
+	if d.Ruling != abi.RulingAllow { // nobody can be asked about what has already happened
+		if d.Ruling == abi.RulingConfirm {
+			return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: errors.New("a guard asks for a person about a result")}}
+		}
+		return nil, &denial{d.refusal()}
+	}
+	if string(rewritten) == string(doc) {
+		return response, nil
+	}
+	v, err := abi.Unmarshal(rewritten)
+	if err != nil {
+		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+	}
+	return v.(map[string]any), nil
+}
+
+func (c *call) question(phase abi.Phase) abi.Question {
+	q := abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
+		Agent: c.agent.Name, User: abi.User{ID: c.key.User, Roles: c.roles}, Session: c.key.ID, Run: c.id, Step: c.number,
+		Call: &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}}
+	if c.approval != nil && c.approval.answer.Confirmed {
+		a := c.approval.question
+		q.Facts.Approved = &abi.Approval{At: a.Decided.UTC().Format(time.RFC3339), By: a.By}
+	}
+	return q
+}
+
+func (c *call) observe(d *Decision) {
+	if f := c.cfg.Observer.Decided; f != nil {
+		f(c.info, d)
+	}
+}
+
+// handle records the intent and runs the handler.
+func (c *call) handle(args json.RawMessage) (map[string]any, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, &CallError{Code: abi.Cancelled, Err: context.Cause(c.ctx)}
+	}
+	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
+	rec := c.record("call.intent", c.fc.Name)
+	rec.Call, rec.Module, rec.ArgsSHA256 = c.fc.ID, c.spec.Module, c.info.ArgsSHA256
+	if err := c.audit(c.ctx, rec); err != nil {
+		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	if err := c.store.BeginCall(c.ctx, session.Call{Session: c.key, ID: id, Agent: c.agent.Name, Tool: c.fc.Name,
+		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Began: c.cfg.Now()}); err != nil {
+		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	c.ran = true
+	outcome, err := c.runHandler(Permit{args: args, grants: c.grants, digest: c.info.ArgsSHA256})
+	c.receipt = outcome.Receipt
+	if ce, ok := errors.AsType[*CallError](err); ok && ce.Receipt != nil {
+		c.receipt = ce.Receipt
+	}
+	end := session.CallEnd{State: session.CallDone, Code: string(codeOf(err)), Result: outcome.Result, Ended: c.cfg.Now()}
+	if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
+		return nil, &denial{&CallError{Code: abi.StorageUnavailable, Err: err}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.checkResult(outcome.Result)
+}
+
+func (c *call) runHandler(permit Permit) (outcome Outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			text := strings.TrimSuffix(fmt.Sprint(p), "\n")
+			err = &CallError{Code: abi.ToolError, Text: PanicText(c.fc.Name, text)}
+		}
+	}()
+	if h, ok := c.tool.(Handler); ok {
+		return h.Run(c.tc, permit)
+	}
+	var text strings.Builder
+	for chunk, err := range c.tool.(Streamer).Stream(c.tc, permit) {
+		if chunk.Receipt != nil {
+			outcome.Receipt = chunk.Receipt
+		}
+		if err != nil {
+			return outcome, err
+		}
+		text.WriteString(chunk.Text)
+	}
+	outcome.Result, err = abi.Marshal(map[string]any{"result": text.String()})
+	return outcome, err
+}
+
+// PanicText is what the model reads when a tool panics.
+func PanicText(tool, text string) string {
+	return fmt.Sprintf("panic in tool %q: %s", tool, escape(text, MaxErrorText))
+}
+
+// checkResult turns a handler's result into the object the model is shown.
+func (c *call) checkResult(raw json.RawMessage) (map[string]any, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	v, err := abi.Unmarshal(raw)
+	if err != nil {
+		return nil, &CallError{Code: abi.GuestOutputInvalid, Err: err}
+	}
+	if v == nil {
+		return nil, nil
+	}
+	if c.spec.output != nil {
+		if err := c.spec.output.Validate(v); err != nil {
+			return nil, &CallError{Code: abi.GuestOutputInvalid, Text: err.Error()} // ADK's text
+		}
+	}
+	if m, ok := v.(map[string]any); ok {
+		return m, nil
+	}
+	return map[string]any{"result": v}, nil
+}
+
+// onError asks the on-error hooks about an error.
+func (c *call) onError(cause error) (map[string]any, error, bool) {
+	result, err := c.firstTool(func(h Hooks) (map[string]any, error) {
+		if h.OnToolError == nil {
+			return nil, nil
+		}
+		return h.OnToolError(c.tc, c.seen, hookError(cause))
+	})
+	if result == nil && err == nil {
+		return nil, cause, false
+	}
+	return result, err, true
+}
+
+// after runs the after-tool hooks.
+func (c *call) after(result map[string]any, cause error) (map[string]any, error, bool) {
+	var shown error
+	if cause != nil {
+		shown = hookError(cause)
+	}
+	before := jsonText(result)
+	replaced, err := c.firstTool(func(h Hooks) (map[string]any, error) {
+		if h.AfterTool == nil {
+			return nil, nil
+		}
+		return h.AfterTool(c.tc, c.seen, result, shown)
+	})
+	if replaced != nil || err != nil {
+		return replaced, err, true
+	}
+	return result, cause, jsonText(result) != before
+}
+
+// hookError is an error as hooks see it: with the text that the model would read.
+func hookError(err error) error { return shownError{err} }
+
+type shownError struct{ err error }
+
+func (e shownError) Error() string { return modelText(e.err) }
+func (e shownError) Unwrap() error { return e.err }
+
+func (c *call) firstTool(f func(Hooks) (map[string]any, error)) (map[string]any, error) {
+	for _, h := range c.hooks {
+		v, err := contain(h.Name, func() (map[string]any, error) { return f(h) })
+		if v != nil || err != nil {
+			return v, err
+		}
+	}
+	return nil, nil
+}
+
+// refuse ends the call with an error that no hook may change.
+func (c *call) refuse(err *CallError) {
+	if c.ended != nil {
+		return
+	}
+	c.finish(map[string]any{"error": modelText(err)}, err, false)
+}
+
+// finish ends the call: its actions are closed, the end is audited, and the
+// response is ready to be merged.
+func (c *call) finish(response map[string]any, err error, silent bool) {
+	c.set = c.acts.end()
+	if confirmation, ok := c.set.RequestedConfirmations[c.fc.ID]; ok && c.asked == nil {
+		c.asked = c.newQuestion(confirmation.Hint)
+	}
+	c.response, c.silent = response, silent
+	c.ended = &CallResult{Code: codeOf(err), Err: err, Response: response, Receipt: c.receipt, Ran: c.ran, Took: since(c.began)}
+	rec := c.record("call.end", c.fc.Name)
+	rec.Call, rec.Module, rec.ArgsSHA256, rec.Code = c.fc.ID, c.spec.Module, c.info.ArgsSHA256, string(c.ended.Code)
+	rec.Decision = map[bool]string{true: "ran", false: "not run"}[c.ran]
+	if err != nil {
+		rec.Why = err.Error()
+	}
+	if err := c.audit(c.ctx, rec); err != nil {
+		failed := &CallError{Code: abi.StorageUnavailable, Err: err}
+		c.response, c.silent = map[string]any{"error": modelText(failed)}, false
+		c.ended.Code, c.ended.Err, c.ended.Response = failed.Code, failed, c.response
+	}
+	if f := c.cfg.Observer.Finished; f != nil {
+		f(c.info, *c.ended)
+	}
+}
+
+// stopStreaming is answered by the runtime: outside live sessions nothing streams
+// in the background.
+const stopStreaming = "stop_streaming"
+
+func (c *call) notFound() string {
+	return fmt.Sprintf(`tool '%s' not found.
+Available tools: %s
+
+Possible causes:
+  1. LLM hallucinated the function name - review agent instruction clarity
+  2. Tool not registered - verify agent.tools list
+  3. Name mismatch - check for typos
+
+Suggested fixes:
+  - Review agent instruction to ensure tool usage is clear
+  - Verify tool is included in agent.tools list
+  - Check for typos in function name`, escape(c.fc.Name, 128), strings.Join(c.table.names(), ", "))
+}
+
+// modelText is what the model reads of an error.
+func modelText(err error) string {
+	if ce, ok := errors.AsType[*CallError](err); ok {
+		return escape(ce.modelText(), MaxErrorText)
+	}
+	return escape(err.Error(), MaxErrorText)
+}
+
+func codeOf(err error) abi.Code {
+	if err == nil {
+		return abi.OK
+	}
+	if ce, ok := errors.AsType[*CallError](err); ok {
+		return ce.Code
+	}
+	return abi.ToolError
+}
+
+func isCode(err error, code abi.Code) bool {
+	ce, ok := errors.AsType[*CallError](err)
+	return ok && ce.Code == code
+}

@@ -1,0 +1,64 @@
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// NewTool returns a tool that is a Go function. In must be a struct or a map, or
+// a pointer to one. A schema that spec leaves out is inferred from the type, as
+// [jsonschema.For] does; arguments and result are checked against the schemas
+// by the dispatcher. The function runs in this process, without a sandbox.
+//
+// A spec without a name, a type without a schema and a nil function are mistakes
+// of the program, and panic.
+func NewTool[In, Out any](spec Spec, handle func(ctx *ToolContext, in In) (Out, error)) Tool {
+	if spec.Name == "" || handle == nil {
+		panic(fmt.Sprintf("flow: tool %q: needs a name and a function", spec.Name))
+	}
+	var err error
+	if spec.Input == nil {
+		if spec.Input, err = jsonschema.For[In](nil); err != nil {
+			panic(fmt.Sprintf("flow: tool %s: input: %v", spec.Name, err))
+		}
+		if t := spec.Input.Type; t != "object" && spec.Input.Types == nil {
+			panic(fmt.Sprintf("flow: tool %s: input is of type %q: want a struct or a map", spec.Name, t))
+		}
+	}
+	if spec.Output == nil {
+		if spec.Output, err = jsonschema.For[Out](nil); err != nil {
+			panic(fmt.Sprintf("flow: tool %s: output: %v", spec.Name, err))
+		}
+	}
+	if err := spec.Resolve(); err != nil {
+		panic("flow: " + err.Error())
+	}
+	return &funcTool[In, Out]{spec: spec, handle: handle}
+}
+
+type funcTool[In, Out any] struct {
+	spec   Spec
+	handle func(*ToolContext, In) (Out, error)
+}
+
+func (t *funcTool[In, Out]) Spec() *Spec { return &t.spec }
+
+func (t *funcTool[In, Out]) Run(ctx *ToolContext, permit Permit) (Outcome, error) {
+	var in In
+	if err := json.Unmarshal(permit.Args(), &in); err != nil {
+		return Outcome{}, &CallError{Code: abi.ArgsInvalid, Text: fmt.Sprintf("%s: %v", abi.ArgsInvalid, err)}
+	}
+	out, err := t.handle(ctx, in)
+	if err != nil {
+		return Outcome{}, err
+	}
+	result, err := abi.Marshal(out)
+	if err != nil {
+		return Outcome{}, &CallError{Code: abi.GuestOutputInvalid, Err: err}
+	}
+	return Outcome{Result: result}, nil
+}

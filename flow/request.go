@@ -1,0 +1,160 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// buildRequest fills a request. The order is ADK's, and later parts depend on
+// earlier ones: configuration, list of tools, answers of people (which run
+// calls), instructions, identity, contents, display names, then what each tool
+// and toolset adds. It reports whether the run now waits for a person instead of
+// the model.
+func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, err error) {
+	if req.Config, err = cloneConfig(s.agent.GenerateConfig); err != nil {
+		return false, fmt.Errorf("agent %s: generate config: %w", s.agent.Name, err)
+	}
+	if err := s.listTools(ctx); err != nil {
+		return false, err
+	}
+	if waiting, err := s.resume(ctx); waiting || err != nil || s.stopped {
+		return waiting, err
+	}
+	cc := s.callbackContext(ctx, s.agent.Name, nil)
+	if err := s.instructions(cc, req); err != nil {
+		return false, fmt.Errorf("failed to append instructions: %w", err)
+	}
+	s.identity(req)
+	if req.Contents, err = s.contents(); err != nil {
+		return false, err
+	}
+	s.removeDisplayNames(req)
+	for _, t := range s.tools {
+		if err := prepare(cc, req, t); err != nil {
+			return false, err
+		}
+	}
+	for _, set := range s.sets {
+		if p, ok := set.(RequestProcessor); ok {
+			if err := p.ProcessRequest(cc, req); err != nil {
+				return false, fmt.Errorf("tool set %q: %w", set.Name(), err)
+			}
+		}
+	}
+	return false, nil
+}
+
+// prepare lets one tool take part in a request.
+func prepare(cc *CallbackContext, req *Request, t Tool) error {
+	p, edits := t.(RequestProcessor)
+	if executable(t) {
+		if err := req.Pack(t); err != nil {
+			return err
+		}
+	} else if !edits {
+		return fmt.Errorf("tool %q does not implement RequestProcessor() method", t.Spec().Name)
+	}
+	if edits {
+		if err := p.ProcessRequest(cc, req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func executable(t Tool) bool {
+	switch t.(type) {
+	case Handler, Streamer:
+		return true
+	}
+	return false
+}
+
+// listTools collects the agent's tools once per run of the agent.
+func (f *agentRun) listTools(ctx context.Context) error {
+	if f.tools != nil {
+		return nil
+	}
+	tools := append([]Tool{}, f.agent.Tools...)
+	rc := &f.callbackContext(ctx, f.agent.Name, nil).Context
+	for _, set := range f.agent.Toolsets {
+		listed, err := set.Tools(rc)
+		if err != nil {
+			return fmt.Errorf("failed to extract tools from the tool set %q: %w", set.Name(), err)
+		}
+		tools = append(tools, listed...)
+		f.sets = append(f.sets, set)
+	}
+	f.tools = tools
+	return nil
+}
+
+// table is the table of what can be executed, as it would be packed.
+func (f *agentRun) table() *toolTable {
+	t := &toolTable{byName: map[string]Tool{}}
+	for _, tool := range f.tools {
+		if spec := tool.Spec(); executable(tool) && t.byName[spec.Name] == nil && spec.Resolve() == nil {
+			t.byName[spec.Name] = tool
+			t.order = append(t.order, spec.Name)
+		}
+	}
+	return t
+}
+
+func (f *agentRun) identity(req *Request) {
+	text := fmt.Sprintf("You are an agent. Your internal name is %q.", f.agent.Name)
+	if f.agent.Description != "" {
+		text += fmt.Sprintf(" The description about you is %q.", f.agent.Description)
+	}
+	req.AppendInstructions(text)
+}
+
+// removeDisplayNames drops the names of files, which the Gemini API refuses.
+func (f *agentRun) removeDisplayNames(req *Request) {
+	if b, ok := f.agent.Model.(BackendReporter); !ok || b.Backend() != GeminiAPI {
+		return
+	}
+	for _, c := range req.Contents {
+		for _, p := range c.Parts {
+			if p.InlineData != nil {
+				p.InlineData.DisplayName = ""
+			}
+			if p.FileData != nil {
+				p.FileData.DisplayName = ""
+			}
+		}
+	}
+}
+
+// cloneConfig returns a deep copy of a configuration, so that a request can be
+// edited. Members that JSON does not carry are copied by reference.
+func cloneConfig(c *genai.GenerateContentConfig) (*genai.GenerateContentConfig, error) {
+	if c == nil {
+		return &genai.GenerateContentConfig{}, nil
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	out := &genai.GenerateContentConfig{}
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, err
+	}
+	out.HTTPOptions = c.HTTPOptions
+	out.ResponseJsonSchema = c.ResponseJsonSchema
+	return out, nil
+}
+
+// canonicalArgs returns the arguments of a call in canonical form. No arguments
+// are an empty object.
+func canonicalArgs(args map[string]any) (json.RawMessage, error) {
+	if len(args) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	return abi.Marshal(args)
+}

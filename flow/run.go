@@ -1,0 +1,371 @@
+package flow
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// A run is one message to its final answer.
+type run struct {
+	*Runner
+	key         session.Key
+	id          string
+	userContent *genai.Content
+	stream      bool
+	roles       []string
+	branch      string // where this run works; see contents.go
+	scope       string // its isolation scope
+
+	mu       sync.Mutex
+	sess     *session.Session // the session as this run sees it; grows with it
+	temp     map[string]any   // state in the temp: scope
+	attempts map[string]int   // how often each call id was tried
+	steps    int
+	resumed  map[string]bool // user events whose answers were dealt with
+}
+
+type yieldFunc = func(*session.Event, error) bool
+
+// main is the order of a run: message, before-run hooks, agent, after-run hooks.
+func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
+	cc := r.callbackContext(ctx, r.agent.Name, nil)
+	if in.Content != nil && !r.takeMessage(cc, in, yield) {
+		return
+	}
+	defer func() {
+		for _, h := range r.cfg.Hooks {
+			if h.AfterRun != nil {
+				r.guardPanic(h.Name, func() { h.AfterRun(cc) })
+			}
+		}
+	}()
+	deliver := func(ev *session.Event, err error) bool { return r.deliver(ctx, ev, err, yield) }
+	content, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
+		if h.BeforeRun == nil {
+			return nil, nil
+		}
+		return h.BeforeRun(cc)
+	})
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	if content != nil {
+		ev := r.newEvent(r.agent.Name)
+		ev.Content = withRole(content, genai.RoleModel)
+		deliver(ev, nil)
+		return
+	}
+	r.runAgent(ctx, r.agent, deliver)
+}
+
+// takeMessage stores the user's message. It reports whether the run goes on.
+func (r *run) takeMessage(cc *CallbackContext, in Input, yield yieldFunc) bool {
+	message := session.CloneContent(in.Content)
+	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
+		if h.OnUserMessage == nil {
+			return nil, nil
+		}
+		return h.OnUserMessage(cc, message)
+	})
+	if err != nil {
+		yield(nil, fmt.Errorf("error running on run user message callback : %w", err))
+		return false
+	}
+	if replaced != nil {
+		message = session.CloneContent(replaced)
+		r.userContent = session.CloneContent(replaced)
+	}
+	if in.SaveBlobs && r.cfg.Artifacts != nil {
+		if err := r.saveBlobs(cc, message); err != nil {
+			yield(nil, err)
+			return false
+		}
+	}
+	ev := r.newEvent(userAuthor)
+	ev.Content = withRole(message, genai.RoleUser)
+	ev.IsolationScope = r.openScope()
+	if in.StateDelta != nil {
+		clean := make(map[string]any, len(in.StateDelta))
+		for k, v := range in.StateDelta {
+			if clean[k], err = generic(v); err != nil {
+				yield(nil, fmt.Errorf("state %q: %w", k, err))
+				return false
+			}
+		}
+		ev.Actions.StateDelta = clean
+	}
+	if err := r.append(cc, ev); err != nil {
+		yield(nil, fmt.Errorf("failed to append event to sessionService: %w", err))
+		return false
+	}
+	return true
+}
+
+// openScope returns the scope of the newest event that has one, unless its task
+// has been finished since: a message belongs to the task that is still open.
+func (r *run) openScope() string {
+	finished := map[string]bool{}
+	for _, e := range slices.Backward(r.events()) {
+		if e.IsolationScope == "" {
+			continue
+		}
+		for _, resp := range e.Responses() {
+			if _, failed := resp.Response["error"]; resp.Name == finishTask && !failed {
+				finished[e.IsolationScope] = true
+			}
+		}
+		if !finished[e.IsolationScope] {
+			return e.IsolationScope
+		}
+	}
+	return ""
+}
+
+const finishTask = "finish_task"
+
+// saveBlobs replaces inline files of a message by a note and keeps them as artifacts.
+func (r *run) saveBlobs(cc *CallbackContext, message *genai.Content) error {
+	for i, p := range message.Parts {
+		if p == nil || p.InlineData == nil {
+			continue
+		}
+		name := fmt.Sprintf("artifact_%s_%d", r.id, i)
+		if _, err := r.cfg.Artifacts.Save(cc, r.key, name, p); err != nil {
+			return fmt.Errorf("failed to save artifact %s: %w", name, err)
+		}
+		message.Parts[i] = genai.NewPartFromText(fmt.Sprintf("Uploaded file: %s. It has been saved to the artifacts", name))
+	}
+	return nil
+}
+
+// deliver passes an event through the on-event hooks, stores it unless it is
+// partial, and yields it.
+func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield yieldFunc) bool {
+	if err != nil {
+		yield(nil, err)
+		return false
+	}
+	cc := r.callbackContext(ctx, ev.Author, nil)
+	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
+		if h.OnEvent == nil {
+			return nil, nil
+		}
+		return h.OnEvent(cc, ev)
+	})
+	if err != nil {
+		return yield(nil, err)
+	}
+	if replaced != nil {
+		ev = r.asReplaced(ev, replaced)
+	}
+	if !ev.Partial {
+		if err := r.append(ctx, ev); err != nil {
+			yield(nil, fmt.Errorf("failed to add event to session: %w", err))
+			return false
+		}
+	}
+	return yield(ev.Clone(), nil)
+}
+
+// asReplaced returns what a hook made of an event, with the host's own fields
+// kept: a hook decides what an event says, not whose or when it is.
+func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
+	out := replaced.Clone()
+	out.ID, out.Time, out.InvocationID = ev.ID, ev.Time, ev.InvocationID
+	out.Author, out.Branch, out.IsolationScope = ev.Author, ev.Branch, ev.IsolationScope
+	out.Partial = ev.Partial
+	return out
+}
+
+// append stores an event and makes it part of the session as this run sees it.
+func (r *run) append(ctx context.Context, ev *session.Event) error {
+	if err := r.store.Append(context.WithoutCancel(ctx), r.key, ev); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sess.Events = append(r.sess.Events, ev.Clone())
+	for key, value := range ev.Actions.StateDelta {
+		into := r.sess.State
+		if scope, _ := session.SplitKey(key); scope == session.ScopeTemp {
+			into = r.temp
+		}
+		into[key] = session.CloneValue(value)
+	}
+	return nil
+}
+
+// events returns the history. The events must not be changed.
+func (r *run) events() []*session.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sess.Events)
+}
+
+func (r *run) state(key string) (any, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := r.sess.State
+	if scope, _ := session.SplitKey(key); scope == session.ScopeTemp {
+		from = r.temp
+	}
+	v, ok := from[key]
+	if !ok { // temp: keys of a session's initial state
+		v, ok = r.sess.State[key]
+	}
+	return session.CloneValue(v), ok
+}
+
+// showRewritten makes later requests of this run show the arguments that hooks
+// gave a call, as ADK's in-memory history does. The stored event keeps what the
+// model said.
+func (r *run) showRewritten(callID string, args map[string]any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, e := range slices.Backward(r.sess.Events) {
+		for j, p := range parts(e.Content) {
+			if p != nil && p.FunctionCall != nil && p.FunctionCall.ID == callID {
+				e = e.Clone()
+				e.Content.Parts[j].FunctionCall.Args = session.CloneMap(args)
+				r.sess.Events[i] = e
+				return
+			}
+		}
+	}
+}
+
+func parts(c *genai.Content) []*genai.Part {
+	if c == nil {
+		return nil
+	}
+	return c.Parts
+}
+
+func (r *run) newEvent(author string) *session.Event {
+	return &session.Event{ID: newID(), Time: r.cfg.Now(), InvocationID: r.id, Author: author}
+}
+
+func (r *run) callbackContext(ctx context.Context, agent string, acts *actions) *CallbackContext {
+	return &CallbackContext{Context{Context: ctx, run: r, agent: agent, actions: acts}}
+}
+
+// attempt returns the number of the next attempt to run a call.
+func (r *run) attempt(callID string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.attempts[callID]
+	r.attempts[callID]++
+	return n
+}
+
+// record returns an audit record about this run.
+func (r *run) record(action, target string) audit.Record {
+	return audit.Record{Time: r.cfg.Now(), Tenant: r.key.Tenant, Session: r.key.ID, Run: r.id,
+		Actor: r.key.User, Action: action, Target: target}
+}
+
+func (r *run) audit(ctx context.Context, rec audit.Record) error {
+	if r.cfg.Audit == nil {
+		return nil
+	}
+	if err := r.cfg.Audit.Append(context.WithoutCancel(ctx), rec); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	return nil
+}
+
+// runAgent runs one agent: its hooks around its loop of steps.
+func (r *run) runAgent(ctx context.Context, a *Agent, yield yieldFunc) {
+	hooks := r.hooks(a)
+	answered, ok := r.agentHooks(ctx, a, hooks, "before agent callback",
+		func(h Hooks) func(*CallbackContext) (*genai.Content, error) { return h.BeforeAgent }, yield)
+	if !ok || answered {
+		return
+	}
+	f := &agentRun{run: r, agent: a, hooks: hooks}
+	if !f.loop(ctx, yield) {
+		return
+	}
+	r.agentHooks(ctx, a, hooks, "after agent callback",
+		func(h Hooks) func(*CallbackContext) (*genai.Content, error) { return h.AfterAgent }, yield)
+}
+
+// agentHooks runs the hooks before or after an agent. A content, or state alone,
+// becomes an event. It reports whether there was a content, and whether the run
+// goes on.
+func (r *run) agentHooks(ctx context.Context, a *Agent, hooks []Hooks, where string,
+	pick func(Hooks) func(*CallbackContext) (*genai.Content, error), yield yieldFunc,
+) (answered, ok bool) {
+	acts := &actions{}
+	cc := r.callbackContext(ctx, a.Name, acts)
+	content, err := first(hooks, func(h Hooks) (*genai.Content, error) {
+		if f := pick(h); f != nil {
+			return f(cc)
+		}
+		return nil, nil
+	})
+	set := acts.end()
+	if err != nil {
+		yield(nil, fmt.Errorf("failed to run %s: %w", where, err))
+		return false, false
+	}
+	if content == nil && len(set.StateDelta) == 0 && len(set.ArtifactDelta) == 0 {
+		return false, true
+	}
+	ev := r.newEvent(a.Name)
+	ev.Actions = set
+	if content != nil {
+		ev.Content = withRole(content, genai.RoleModel)
+	}
+	return content != nil, yield(ev, nil)
+}
+
+func (r *run) hooks(a *Agent) []Hooks {
+	return append(slices.Clip(slices.Clone(r.cfg.Hooks)), a.Hooks...)
+}
+
+// first runs f over hooks until one returns something or fails. A panic is an
+// error of its hook.
+func first[T any](hooks []Hooks, f func(Hooks) (*T, error)) (*T, error) {
+	for _, h := range hooks {
+		v, err := contain(h.Name, func() (*T, error) { return f(h) })
+		if v != nil || err != nil {
+			return v, err
+		}
+	}
+	return nil, nil
+}
+
+func contain[T any](hook string, f func() (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in hook %q: %v", hook, p)
+		}
+	}()
+	return f()
+}
+
+func (r *run) guardPanic(hook string, f func()) {
+	if _, err := contain(hook, func() (struct{}, error) { f(); return struct{}{}, nil }); err != nil {
+		r.cfg.Logger.Error("hook failed", "hook", hook, "err", err)
+	}
+}
+
+func withRole(c *genai.Content, role string) *genai.Content {
+	c = session.CloneContent(c)
+	if c.Role == "" {
+		c.Role = role
+	}
+	return c
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Microsecond) }

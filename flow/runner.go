@@ -1,0 +1,151 @@
+package flow
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// A Config is what a [Runner] needs beside its agent and its store. The zero
+// value works: no hooks, no guards, no artifacts, nothing audited, the default
+// limits.
+type Config struct {
+	Hooks     []Hooks    // go before the agent's own; ADK's plugins
+	Guards    []Guard    // judge every call; names must differ
+	Artifacts Artifacts  // nil: there are none
+	Audit     audit.Sink // nil: nothing is recorded; an error of the sink refuses the call
+	Observer  Observer
+	Logger    *slog.Logger // nil: silent
+	Limits    Limits
+	Expires   time.Duration // how long a question to a person stays open; default 24 h
+	Now       func() time.Time
+}
+
+// Limits bound one run. A zero field takes its default; nothing means unlimited.
+type Limits struct {
+	Steps        int           // model calls of one run; default 50
+	CallsPerStep int           // tool calls of one step that are looked at; default 64
+	Parallel     int           // tool calls that run at the same time; default 64
+	Wall         time.Duration // the whole run; default 10 min
+	Guard        time.Duration // one judgement, waiting included; default 1 s
+}
+
+func (l Limits) withDefaults() Limits {
+	l.Steps = cmp.Or(l.Steps, 50)
+	l.CallsPerStep = cmp.Or(l.CallsPerStep, 64)
+	l.Parallel = cmp.Or(l.Parallel, 64)
+	l.Wall = cmp.Or(l.Wall, 10*time.Minute)
+	l.Guard = cmp.Or(l.Guard, time.Second)
+	return l
+}
+
+// A Runner runs an agent. It is safe for concurrent use.
+type Runner struct {
+	agent  *Agent
+	store  session.Store
+	cfg    Config
+	policy string // version of the guards
+}
+
+// NewRunner checks an agent and its configuration. A nil tool, toolset, store or
+// guard is a mistake of the program and panics; everything else is an error.
+func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
+	if store == nil {
+		panic("flow: NewRunner: no session store")
+	}
+	if err := agent.validate(); err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for i, g := range cfg.Guards {
+		if g == nil {
+			panic(fmt.Sprintf("flow: NewRunner: guard %d is nil", i))
+		}
+		if names[g.Name()] {
+			return nil, fmt.Errorf("guard %s: there are two of that name", g.Name())
+		}
+		names[g.Name()] = true
+	}
+	if l := cfg.Limits; l.Steps < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
+		return nil, errors.New("limits: negative")
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Expires = cmp.Or(cfg.Expires, 24*time.Hour)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{agent: agent, store: store, cfg: cfg, policy: policyVersion(cfg.Guards)}, nil
+}
+
+// An Input starts a run.
+type Input struct {
+	// Content is the user's message: text, files, or function responses that
+	// answer a question or a long-running call. nil runs the agent on the
+	// history as it is.
+	Content    *genai.Content
+	StateDelta map[string]any // applied with the message
+	Stream     bool           // ask the model for partial responses
+	SaveBlobs  bool           // keep inline files of the message as artifacts
+	Roles      []string       // of the user, as the host authenticated them; for guards
+}
+
+// Text returns the input of a plain text message.
+func Text(s string) Input { return Input{Content: genai.NewContentFromText(s, genai.RoleUser)} }
+
+// Run runs the agent on one message in an existing session, and yields events in
+// the order they happen. An event that is not partial is stored before it is
+// yielded. An error ends the run, unless it comes from an on-event hook; what
+// was yielded before is stored. Nothing happens before the sequence is ranged
+// over, and nothing outlives it: a consumer that stops ends the run between two
+// events, and no call that was shown but not begun is run.
+func (r *Runner) Run(ctx context.Context, key session.Key, in Input) iter.Seq2[*session.Event, error] {
+	return func(yield func(*session.Event, error) bool) {
+		ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Limits.Wall, errWall)
+		defer cancel()
+		sess, err := r.store.Get(ctx, key)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		run := &run{Runner: r, key: key, sess: sess, temp: map[string]any{}, attempts: map[string]int{},
+			userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
+		run.id = run.resumedID(in.Content)
+		run.main(ctx, in, yield)
+	}
+}
+
+var errWall = errors.New("the run's time is over")
+
+// resumedID returns the run that asked for what a message answers, or a new id.
+func (r *run) resumedID(message *genai.Content) string {
+	for _, answer := range (&session.Response{Content: message}).Responses() {
+		for i := len(r.sess.Events) - 1; i >= 0; i-- {
+			for _, call := range r.sess.Events[i].Calls() {
+				if call.ID != "" && call.ID == answer.ID {
+					return r.sess.Events[i].InvocationID
+				}
+			}
+		}
+	}
+	return "e-" + newID()
+}
+
+// newID returns 128 random bits as text.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,140 @@
+package plugins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// stateOf is the state as one call sees it.
+type stateOf struct{ ctx *flow.CallbackContext }
+
+// stateKey turns a guest's spelling of a key into the flow's: "session:" names
+// the keys without a prefix. What would land in another scope is refused.
+func stateKey(key string) (string, error) {
+	rest, unprefixed := strings.CutPrefix(key, "session:")
+	scope, _ := session.SplitKey(rest)
+	if !unprefixed {
+		if scope == session.ScopeSession {
+			return "", fmt.Errorf("state key %q: want session:, user:, app: or temp: in front", key)
+		}
+		return key, nil
+	}
+	if rest == "" || scope != session.ScopeSession {
+		return "", fmt.Errorf("state key %q: not a key of the session", key)
+	}
+	return rest, nil
+}
+
+func (s stateOf) Get(_ context.Context, key string) (json.RawMessage, bool, error) {
+	name, err := stateKey(key)
+	if err != nil {
+		return nil, false, err
+	}
+	v, ok := s.ctx.State(name)
+	if !ok {
+		return nil, false, nil
+	}
+	data, err := abi.Marshal(v)
+	return data, true, err
+}
+
+func (s stateOf) Set(_ context.Context, values map[string]json.RawMessage) error {
+	set := make(map[string]any, len(values))
+	for key, raw := range values {
+		name, err := stateKey(key)
+		if err != nil {
+			return err
+		}
+		if set[name], err = abi.Unmarshal(raw); err != nil {
+			return fmt.Errorf("state key %q: %w", key, err)
+		}
+	}
+	return s.ctx.SetState(set)
+}
+
+// artifactsOf are the artifacts as one call sees them.
+type artifactsOf struct{ ctx *flow.CallbackContext }
+
+func (a artifactsOf) List(context.Context) ([]string, error) {
+	names, err := a.ctx.Artifacts()
+	return names, notThere(err)
+}
+
+func (a artifactsOf) Read(_ context.Context, name string, version, offset int64, n int) ([]byte, error) {
+	part, err := a.ctx.Artifact(name, version)
+	if err != nil {
+		return nil, notThere(err)
+	}
+	data := []byte(part.Text)
+	if part.InlineData != nil {
+		data = part.InlineData.Data
+	}
+	if offset < 0 || offset >= int64(len(data)) || n <= 0 {
+		return nil, nil
+	}
+	data = data[offset:]
+	return data[:min(n, len(data))], nil
+}
+
+func (a artifactsOf) Save(_ context.Context, name, mime string, data []byte) (int64, error) {
+	if err := flow.ValidArtifactName(name); err != nil {
+		return 0, err
+	}
+	part := genai.NewPartFromBytes(append([]byte(nil), data...), mime)
+	if mime == "" || mime == "text/plain" {
+		part = genai.NewPartFromText(string(data))
+	}
+	version, err := a.ctx.SaveArtifact(name, part)
+	return version, notThere(err)
+}
+
+// notThere turns the flow's "no such artifact", and "no artifacts at all", into
+// the host's.
+func notThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, flow.ErrNoArtifacts) {
+		return fmt.Errorf("%w: %w", host.ErrNotFound, err)
+	}
+	return err
+}
+
+// actionsOf are the actions of one tool call.
+type actionsOf struct{ ctx *flow.ToolContext }
+
+func (a actionsOf) Confirm(hint string, payload json.RawMessage) error {
+	var v any
+	if len(payload) > 0 {
+		var err error
+		if v, err = abi.Unmarshal(payload); err != nil {
+			return err
+		}
+	}
+	return a.ctx.RequestConfirmation(hint, v)
+}
+
+func (a actionsOf) Transfer(agent string) error { return a.ctx.Transfer(agent) }
+func (a actionsOf) Escalate() error             { return a.ctx.Escalate() }
+func (a actionsOf) SkipSummary() error          { return a.ctx.SkipSummarization() }
+
+func logLevel(level string) slog.Level {
+	switch level {
+	case "debug":
+		return slog.LevelDebug
+	case "warn":
+		return slog.LevelWarn
+	case "error":
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}

@@ -1,0 +1,173 @@
+package plugins
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+type guestTool struct {
+	plugin *Plugin
+	tool   abi.Tool
+	spec   *flow.Spec
+}
+
+func (t *guestTool) Spec() *flow.Spec { return t.spec }
+
+// A guestHandler is a tool that answers with one result.
+type guestHandler struct{ guestTool }
+
+func (t *guestHandler) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcome, error) {
+	return t.call(ctx, permit, nil)
+}
+
+// A guestStream is a tool that answers in chunks.
+type guestStream struct{ guestTool }
+
+func (t *guestStream) Stream(ctx *flow.ToolContext, permit flow.Permit) iter.Seq2[flow.Chunk, error] {
+	return func(yield func(flow.Chunk, error) bool) {
+		stopped := false
+		outcome, err := t.call(ctx, permit, func(_ context.Context, chunk json.RawMessage) error {
+			if stopped || !yield(flow.Chunk{Text: chunkText(chunk)}, nil) {
+				stopped = true
+				return errors.New("nobody listens")
+			}
+			return nil
+		})
+		switch {
+		case stopped:
+		case err != nil:
+			yield(flow.Chunk{Receipt: outcome.Receipt}, err)
+		default:
+			yield(flow.Chunk{Receipt: outcome.Receipt}, nil)
+		}
+	}
+}
+
+// chunkText is what the model reads of a chunk: a text as it is, anything else
+// as JSON.
+func chunkText(chunk json.RawMessage) string {
+	var s string
+	if json.Unmarshal(chunk, &s) == nil {
+		return s
+	}
+	return string(chunk)
+}
+
+func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(context.Context, json.RawMessage) error) (flow.Outcome, error) {
+	p := t.plugin
+	input := []byte(permit.Args())
+	if !t.tool.Raw {
+		call := abi.ToolCall{Format: abi.Version, Kind: abi.KindTool, Tool: t.tool.Name, ID: ctx.CallID(), Args: permit.Args(), Config: p.cfg.Values}
+		if c := ctx.Confirmation(); c != nil {
+			payload, err := abi.Marshal(c.Payload)
+			if err != nil {
+				return flow.Outcome{}, err
+			}
+			call.Confirmation = &abi.Confirmation{Confirmed: c.Confirmed, Hint: c.Hint, Payload: payload}
+		}
+		var err error
+		if input, err = abi.Marshal(call); err != nil {
+			return flow.Outcome{}, err
+		}
+	}
+	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
+		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
+		Grants: permit.Grants(), Limits: p.cfg.Limits,
+		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit},
+	}, t.spec.Name, ctx.CallID())
+	outcome := flow.Outcome{Receipt: receipt}
+	if err != nil {
+		return outcome, err
+	}
+	if t.tool.Raw {
+		if outcome.Result, err = abi.Canonical(output); err != nil {
+			return outcome, &flow.CallError{Code: abi.GuestOutputInvalid, Err: err, Receipt: receipt}
+		}
+		return outcome, nil
+	}
+	result, err := abi.ParseToolResult(output)
+	if err != nil {
+		return outcome, &flow.CallError{Code: abi.GuestOutputInvalid, Err: err, Receipt: receipt}
+	}
+	if f := result.Fail; f != nil {
+		return outcome, &flow.CallError{Code: abi.GuestError, Text: cmp.Or(f.Message, f.Code), Err: fmt.Errorf("the guest failed with %q", f.Code), Receipt: receipt}
+	}
+	outcome.Result = result.Result
+	return outcome, nil
+}
+
+// run calls the guest and turns what is not an answer into a [flow.CallError].
+// Host calls that were refused are audited; if they cannot be, the call fails.
+func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
+	call.Config = p.cfg.Values
+	call.Access.Egress = p.cfg.Egress
+	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
+	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
+	if p.cfg.Trace != nil {
+		call.Trace = func(hc host.HostCall) { p.cfg.Trace(tool, id, hc) }
+	}
+	reply, err := p.module.Call(cc, call)
+	var receipt host.Receipt
+	guestErr, isGuest := errors.AsType[*host.GuestError](err)
+	switch {
+	case err == nil:
+		receipt = reply.Receipt
+	case isGuest:
+		receipt = guestErr.Receipt
+	default:
+		return nil, receipt, err
+	}
+	for _, need := range receipt.Denied {
+		if p.cfg.Audit == nil {
+			break
+		}
+		key := cc.Session()
+		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), audit.Record{Time: time.Now(), Tenant: key.Tenant, Session: key.ID, Run: cc.Run(),
+			Actor: p.cfg.Name, Action: "capability.denied", Target: tool, Call: id, Module: receipt.Module, Capability: need,
+			Decision: "deny", Code: string(abi.CapabilityDenied)}); err != nil {
+			return nil, receipt, &flow.CallError{Code: abi.StorageUnavailable, Err: err, Receipt: receipt}
+		}
+	}
+	if isGuest {
+		return nil, receipt, callError(tool, guestErr)
+	}
+	return reply.Output, receipt, nil
+}
+
+// callError says what the model may read of a failed guest call: the guest's own
+// text if it reported one or panicked, else the code's sentence.
+func callError(tool string, e *host.GuestError) *flow.CallError {
+	out := &flow.CallError{Code: e.Code, Receipt: e.Receipt, Err: fmt.Errorf("%s", cmp.Or(e.Detail, e.Message))}
+	switch {
+	case e.Code == abi.GuestError:
+		out.Text = e.Message
+	case e.Code == abi.GuestTrap:
+		if text, ok := panicText(e.Detail); ok {
+			out.Text = flow.PanicText(tool, text)
+		}
+	}
+	return out
+}
+
+// panicText finds the text of a Go panic in what a guest wrote to standard error.
+func panicText(detail string) (string, bool) {
+	_, text, ok := strings.Cut(detail, "panic: ")
+	if !ok {
+		return "", false
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	return strings.TrimSuffix(text, " [recovered]"), text != ""
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

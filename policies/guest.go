@@ -1,0 +1,200 @@
+package policies
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Config says what an app makes of a guard of a module.
+type Config struct {
+	Name     string          // in the app; default the guard's own
+	Guard    string          // in the manifest; may be empty if there is only one
+	Settings json.RawMessage // checked here; empty for a guard without settings
+	Limits   host.Limits     // zero fields: the defaults of guards
+	Logger   *slog.Logger    // gets what the guest logs; nil: silent
+}
+
+// A Guard is a guest that judges. It is safe for concurrent use.
+type Guard struct {
+	module *host.Module
+	guard  abi.Guard
+	cfg    Config
+	grants capability.Set
+	digest string // of the settings
+}
+
+// New makes a guard of a module and passes it through three gates: its settings
+// must fit their schema, the guest's own check must accept them, and in each
+// phase it must give a well-formed verdict on a built-in question within its
+// limits. A gate that fails is an error: an app with a guard that does not work
+// is refused, and the guard is never left out.
+func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
+	m := module.Manifest()
+	g := &Guard{module: module, cfg: cfg}
+	for _, candidate := range m.Guards {
+		if candidate.Name == cfg.Guard || cfg.Guard == "" && len(m.Guards) == 1 {
+			g.guard = candidate
+		}
+	}
+	if g.guard.Name == "" {
+		return nil, fmt.Errorf("guard %s: module %s %s has no guard %q", cfg.Name, m.Name, module.Digest().Short(), cfg.Guard)
+	}
+	g.cfg.Name = cmp.Or(cfg.Name, g.guard.Name)
+	if g.cfg.Logger == nil {
+		g.cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	requests, err := capability.ParseSet(m.Requests)
+	if err != nil {
+		return nil, fmt.Errorf("guard %s: manifest: %w", g.cfg.Name, err)
+	}
+	for _, line := range requests.Lines() {
+		if line != "log" {
+			return nil, fmt.Errorf("guard %s: asks %s, which a guard may not have", g.cfg.Name, line)
+		}
+	}
+	g.grants = requests
+	if err := g.settings(ctx); err != nil {
+		return nil, fmt.Errorf("guard %s: %w", g.cfg.Name, err)
+	}
+	for _, phase := range g.guard.Phases {
+		if _, err := g.Judge(ctx, dryQuestion(phase)); err != nil {
+			return nil, fmt.Errorf("guard %s: dry verdict in phase %s: %w", g.cfg.Name, phase, err)
+		}
+	}
+	return g, nil
+}
+
+// A SettingsError reports settings that a guard cannot work with.
+type SettingsError struct{ Err error }
+
+func (e *SettingsError) Error() string { return "settings: " + e.Err.Error() }
+
+// Unwrap returns what is wrong with them.
+func (e *SettingsError) Unwrap() error { return e.Err }
+
+func (g *Guard) settings(ctx context.Context) error {
+	if len(g.guard.Settings) == 0 {
+		if len(g.cfg.Settings) > 0 {
+			return &SettingsError{errors.New("it takes none")}
+		}
+		g.digest = abi.Digest(nil)
+		return nil
+	}
+	doc, err := abi.Canonical([]byte(cmp.Or(string(g.cfg.Settings), "{}")))
+	if err != nil {
+		return &SettingsError{err}
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(g.guard.Settings, &s); err != nil {
+		return fmt.Errorf("settings schema: %w", err)
+	}
+	resolved, err := s.Resolve(nil)
+	if err != nil {
+		return fmt.Errorf("settings schema: %w", err)
+	}
+	v, err := abi.Unmarshal(doc)
+	if err != nil {
+		return &SettingsError{err}
+	}
+	if err := resolved.Validate(v); err != nil {
+		return &SettingsError{err}
+	}
+	g.cfg.Settings, g.digest = doc, abi.Digest(doc)
+	if !g.guard.Check {
+		return nil
+	}
+	input, err := abi.Marshal(abi.SettingsCall{Format: abi.Version, Kind: abi.KindSettings, Guard: g.guard.Name, Settings: doc})
+	if err != nil {
+		return err
+	}
+	output, err := g.call(ctx, abi.KindSettings, input, time.Now())
+	if err != nil {
+		return err
+	}
+	var answer abi.SettingsAnswer
+	if err := abi.Decode(output, &answer); err != nil {
+		return fmt.Errorf("check of its settings: %w", err)
+	}
+	if answer.Format != abi.Version {
+		return fmt.Errorf("check of its settings: format %d: want %d", answer.Format, abi.Version)
+	}
+	if answer.Error != "" {
+		return &SettingsError{errors.New(answer.Error)}
+	}
+	return nil
+}
+
+// Name implements [flow.Guard].
+func (g *Guard) Name() string { return g.cfg.Name }
+
+// Version implements [flow.Guard]: the module's digest and the one of the settings.
+func (g *Guard) Version() string {
+	return g.module.Digest().String() + " " + g.guard.Name + " " + g.digest
+}
+
+// Phases implements [flow.Guard].
+func (g *Guard) Phases() []abi.Phase { return g.guard.Phases }
+
+// Mutates implements [flow.Guard].
+func (g *Guard) Mutates() []abi.Phase { return g.guard.Mutates }
+
+// Module returns the guard's module.
+func (g *Guard) Module() *host.Module { return g.module }
+
+// Judge implements [flow.Guard].
+func (g *Guard) Judge(ctx context.Context, question *abi.Question) (abi.Verdict, error) {
+	q := *question
+	q.Guard, q.Settings = g.guard.Name, g.cfg.Settings
+	now, err := time.Parse(time.RFC3339Nano, q.Now)
+	if err != nil {
+		return abi.Verdict{}, fmt.Errorf("question: now: %w", err)
+	}
+	input, err := abi.Marshal(&q)
+	if err != nil {
+		return abi.Verdict{}, fmt.Errorf("question: %w", err)
+	}
+	output, err := g.call(ctx, abi.KindGuard, input, now)
+	if err != nil {
+		return abi.Verdict{}, err
+	}
+	return abi.ParseVerdict(output, &q)
+}
+
+func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.Time) ([]byte, error) {
+	reply, err := g.module.Call(ctx, &host.Call{
+		Kind: kind, Export: cmp.Or(g.guard.Export, abi.ExportCall), Input: input, Grants: g.grants, Limits: g.cfg.Limits,
+		Now: now, Seed: []byte(abi.Digest(input)),
+		Access: host.Access{Log: func(_, message string) { g.cfg.Logger.Info("guest says", "guard", g.cfg.Name, "text", message) }},
+	})
+	if err != nil {
+		if ge, ok := errors.AsType[*host.GuestError](err); ok && ge.Detail != "" {
+			return nil, fmt.Errorf("%w: %s", err, ge.Detail)
+		}
+		return nil, err
+	}
+	return reply.Output, nil
+}
+
+// dryQuestion is what a guard must be able to judge before it is trusted with
+// real questions: an unknown tool without arguments, or an empty result.
+func dryQuestion(phase abi.Phase) *abi.Question {
+	doc := json.RawMessage("{}")
+	q := &abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, Nonce: "dry-run", DocumentSHA256: abi.Digest(doc),
+		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1,
+		Call: &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}}
+	if phase == abi.PhaseResult {
+		q.Result = doc
+	}
+	return q
+}
