@@ -63,6 +63,16 @@ func (s *Spec) Resolve() error {
 	return nil
 }
 
+// fits reports how a document breaks a schema. The validator takes a number that
+// keeps its text for a string, so it is given the usual ones.
+func fits(document json.RawMessage, schema *jsonschema.Resolved) error {
+	var v any
+	if err := json.Unmarshal(document, &v); err != nil {
+		return err
+	}
+	return schema.Validate(v)
+}
+
 func (s *Spec) effects() abi.Effects { return cmp.Or(s.Effects, abi.Once) }
 
 // A Handler is a tool that answers a call with one result.

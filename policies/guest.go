@@ -103,8 +103,8 @@ func (g *Guard) settings(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("settings schema: %w", err)
 	}
-	v, err := abi.Unmarshal(doc)
-	if err != nil {
+	var v any // with the usual numbers: the validator takes one that keeps its text for a string
+	if err := json.Unmarshal(doc, &v); err != nil {
 		return &SettingsError{err}
 	}
 	if err := resolved.Validate(v); err != nil {
