@@ -235,8 +235,8 @@ func TestTypesWithoutSchema(t *testing.T) {
 	type loop struct {
 		Next []map[string]*loop `json:"next"`
 	}
-	type embedsItself struct {
-		*embedsItself
+	type EmbedsItself struct {
+		*EmbedsItself
 		A int
 	}
 	type left struct{ Same int }
@@ -253,7 +253,7 @@ func TestTypesWithoutSchema(t *testing.T) {
 		{reflect.TypeFor[map[string]chan int](), "chan int"},
 		{reflect.TypeFor[*chan int](), "chan int"},
 		{reflect.TypeFor[loop](), "loop contains itself"},
-		{reflect.TypeFor[embedsItself](), "contains itself"},
+		{reflect.TypeFor[EmbedsItself](), "contains itself"},
 		{reflect.TypeFor[struct{ A chan int }](), ".A: type chan int"},
 		{reflect.TypeFor[struct {
 			left
