@@ -40,6 +40,7 @@ func newRoot(e *env) *cobra.Command {
 	root.SetHelpFunc(help)
 	root.SetUsageFunc(func(c *cobra.Command) error { help(c, nil); return nil })
 	root.AddCommand(
+		runCommand(e),
 		versionCommand(e),
 	)
 	return root
