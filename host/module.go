@@ -1,11 +1,13 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -86,6 +88,7 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // stays until the engine is closed. One module is compiled at a time; waiting
 // ends with ctx, compiling does not. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
+	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
@@ -118,6 +121,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 // manifest is made; the module needs none for it. Errors are [*RejectError] and
 // [*GuestError].
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
 	m, _, err := e.check(digest, wasm)
 	if err != nil {
@@ -127,12 +131,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.acquire(ctx); err != nil {
-		return nil, err
-	}
-	err = m.compile(ctx, wasm)
-	<-e.compile
-	if err != nil {
+	if err := e.compileAlone(ctx, m, wasm); err != nil {
 		return nil, err
 	}
 	defer m.compiled.Close(context.WithoutCancel(ctx))
@@ -147,8 +146,6 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	return manifest, nil
 }
 
-var errClosed = errors.New("engine: closed")
-
 func (e *Engine) acquire(ctx context.Context) error {
 	select {
 	case e.compile <- struct{}{}:
@@ -156,6 +153,18 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("engine: waiting to compile: %w", context.Cause(ctx))
 	}
+}
+
+// compileAlone compiles a module that is not kept.
+func (e *Engine) compileAlone(ctx context.Context, m *Module, wasm []byte) error {
+	if err := e.acquire(ctx); err != nil {
+		return err
+	}
+	defer func() { <-e.compile }()
+	if _, err := e.loaded(m.digest); err != nil {
+		return err
+	}
+	return m.compile(ctx, wasm)
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -202,6 +211,9 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 	for _, x := range bin.Exports {
 		if x.Kind != wasmbin.Func {
 			continue
+		}
+		if strings.ContainsFunc(x.Name, abi.Hidden) {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: has characters that cannot be seen", printable(x.Name, 80))})
 		}
 		t, ok := bin.FuncType(x.Index)
 		if !ok {
@@ -303,7 +315,13 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 
 // compile compiles the module. What the engine refuses is malformed: its
 // validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, wasm []byte) error {
+func (m *Module) compile(ctx context.Context, wasm []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
+		}
+	}()
 	compiled, err := m.engine.runtime.CompileModule(ctx, wasm)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
