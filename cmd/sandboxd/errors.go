@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -53,6 +54,13 @@ func (e *env) report(err error) int {
 	if err == nil {
 		return exitDone
 	}
+	if several, ok := err.(interface{ Unwrap() []error }); ok { // the mistakes of one file
+		exit := exitDone
+		for _, one := range several.Unwrap() {
+			exit = max(exit, e.report(one))
+		}
+		return exit
+	}
 	c := explain(err)
 	what, more, _ := strings.Cut(strings.TrimSpace(c.What), "\n")
 	var b strings.Builder
@@ -78,6 +86,14 @@ func explain(err error) *commandError {
 		return c
 	}
 	c := &commandError{What: err.Error(), Exit: exitNotDone}
+	if e, ok := errors.AsType[*app.Error](err); ok {
+		c.Code, c.Hint = e.Code, e.Hint
+		switch e.Code {
+		case abi.ConfigInvalid, abi.CapabilityInvalid, abi.Usage:
+			c.Exit = exitMisused
+		}
+		return c
+	}
 	if e, ok := errors.AsType[*host.RejectError](err); ok {
 		c.Code, c.Hint = e.Reasons[0].Code, rejectHint(e.Reasons)
 		c.What = strings.Replace(c.What, e.Error(), rejectText(e.Reasons), 1)

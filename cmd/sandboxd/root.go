@@ -41,6 +41,7 @@ func newRoot(e *env) *cobra.Command {
 	root.SetUsageFunc(func(c *cobra.Command) error { help(c, nil); return nil })
 	root.AddCommand(
 		runCommand(e),
+		configCommand(e),
 		versionCommand(e),
 	)
 	return root
