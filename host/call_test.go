@@ -14,18 +14,27 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// one builds a module whose export call runs code after the imports named.
+// split returns module and name of a host function: "extism.alloc", "wasi.fd_write"
+// and, of sandboxd:host, the name alone.
+func split(full string) (module, name string) {
+	if name, ok := strings.CutPrefix(full, "extism."); ok {
+		return abi.ImportExtism, name
+	}
+	if name, ok := strings.CutPrefix(full, "wasi."); ok {
+		return abi.ImportWASI, name
+	}
+	return abi.ImportHost, full
+}
+
+// one builds a module whose export call runs code after the imports named. The
+// indices of these are in fn, by full and by short name.
 func one(typ string, names []string, code func(fn map[string]int) []byte) *builder {
 	b := &builder{}
 	fn := map[string]int{}
-	for _, name := range names {
-		module := abi.ImportHost
-		if n, ok := strings.CutPrefix(name, "extism."); ok {
-			module, name = abi.ImportExtism, n
-		} else if n, ok := strings.CutPrefix(name, "wasi."); ok {
-			module, name = abi.ImportWASI, n
-		}
-		fn[name] = b.use(module, name)
+	for _, full := range names {
+		module, name := split(full)
+		fn[full] = b.use(module, name)
+		fn[name] = fn[full]
 	}
 	b.pages(1)
 	b.put(0, `{"ok":true}`)
