@@ -112,6 +112,9 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
 	call.Access.Egress = p.cfg.Egress
+	if p.cfg.Now != nil {
+		call.Now = p.cfg.Now()
+	}
 	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
 	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
 	if p.cfg.Trace != nil {
