@@ -56,10 +56,10 @@ func (e *env) report(err error) int {
 	if err == nil {
 		return exitDone
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { // the mistakes of one file
 		exit := exitDone
-		for _, err := range joined.Unwrap() {
-			exit = max(exit, e.report(err))
+		for _, one := range several.Unwrap() {
+			exit = max(exit, e.report(one))
 		}
 		return exit
 	}
@@ -91,7 +91,7 @@ func explain(err error) *commandError {
 	if e, ok := errors.AsType[*app.Error](err); ok {
 		c.Code, c.Hint = e.Code, e.Hint
 		switch e.Code {
-		case abi.ConfigInvalid, abi.CapabilityInvalid, abi.VersionConflict, abi.Usage, abi.NotFound:
+		case abi.ConfigInvalid, abi.CapabilityInvalid, abi.Usage:
 			c.Exit = exitMisused
 		}
 		return c

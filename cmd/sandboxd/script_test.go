@@ -33,10 +33,62 @@ func TestScripts(t *testing.T) {
 			s.Setenv("GOMODCACHE", caches[1])
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
+			s.Setenv("GEMINI_API_KEY", "")
+			for _, name := range []string{"weather", "csv"} {
+				if err := copyExample(name, s.WorkDir); err != nil {
+					return err
+				}
+			}
 			s.Setenv("PATH", s.Getenv("PATH")+string(os.PathListSeparator)+filepath.Dir(goTool(t)))
 			return nil
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit},
 	})
+}
+
+// copyExample copies an example app into a folder. Its plugins stay where they
+// are, in the module that they are part of.
+func copyExample(name, into string) error {
+	from, err := filepath.Abs(filepath.Join("..", "..", "examples", name))
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(into, name)
+	for _, dir := range []string{"files", "fixtures"} {
+		if _, err := os.Stat(filepath.Join(from, dir)); err != nil {
+			continue
+		}
+		if err := os.CopyFS(filepath.Join(to, dir), os.DirFS(filepath.Join(from, dir))); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, file := range []string{"agent.yaml", "replies.yaml"} {
+		data, err := os.ReadFile(filepath.Join(from, file))
+		if err != nil {
+			return err
+		}
+		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
+		if err := os.WriteFile(filepath.Join(to, file), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// edit FILE OLD NEW replaces a text that stands in the file once.
+func edit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: edit FILE OLD NEW")
+	}
+	data := ts.ReadFile(args[0])
+	old, with := strings.ReplaceAll(args[1], `\n`, "\n"), strings.ReplaceAll(args[2], `\n`, "\n")
+	if strings.Count(data, old) != 1 {
+		ts.Fatalf("edit: %q stands in %s %d times", old, args[0], strings.Count(data, old))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(data, old, with, 1)), 0o644))
 }
 
 func goTool(t *testing.T) string {

@@ -23,14 +23,14 @@ type File struct {
 	Name      string    `yaml:"name" required:"true" doc:"the app's name: a lower-case letter, then a-z 0-9 _ -"`
 	Model     Model     `yaml:"model" required:"true" doc:"who answers"`
 	Agent     Agent     `yaml:"agent" required:"true" doc:"the agent"`
-	Plugins   []Plugin  `yaml:"plugins" doc:"modules that offer tools and hooks"`
-	Hooks     []string  `yaml:"hooks" doc:"names of plugins whose hooks run, in order; the first answer wins"`
-	Guards    []Guard   `yaml:"guards" doc:"what judges every call; the worst verdict counts"`
-	Artifacts Artifacts `yaml:"artifacts" doc:"files the agent's tools may be granted"`
-	Confirm   Confirm   `yaml:"confirm" doc:"questions to people"`
-	Store     Store     `yaml:"store" doc:"what is kept"`
-	Ceiling   []string  `yaml:"ceiling" doc:"the most any grant above may give; absent: the grants are the ceiling"`
-	Dev       Dev       `yaml:"dev" doc:"for sandboxd run only"`
+	Plugins   []Plugin  `yaml:"plugins,omitempty" doc:"modules that offer tools and hooks"`
+	Hooks     []string  `yaml:"hooks,omitempty" doc:"names of plugins whose hooks run, in order; the first answer wins"`
+	Guards    []Guard   `yaml:"guards,omitempty" doc:"what judges every call; the worst verdict counts"`
+	Artifacts Artifacts `yaml:"artifacts,omitempty" doc:"files the agent's tools may be granted"`
+	Confirm   Confirm   `yaml:"confirm,omitempty" doc:"questions to people"`
+	Store     Store     `yaml:"store,omitempty" doc:"what is kept"`
+	Ceiling   []string  `yaml:"ceiling,omitempty" doc:"the most any grant above may give; absent: the grants are the ceiling"`
+	Dev       Dev       `yaml:"dev,omitempty" doc:"for sandboxd run only"`
 
 	dir  string
 	line map[string]int // of each path in the file
@@ -39,84 +39,84 @@ type File struct {
 // Model says who answers.
 type Model struct {
 	Use     string `yaml:"use" required:"true" enum:"script,gemini" doc:"script: written replies, offline; gemini: the Gemini API, with the key in GEMINI_API_KEY"`
-	Script  string `yaml:"script" doc:"script: the file of replies"`
-	Name    string `yaml:"name" doc:"gemini: the model's name"`
-	BaseURL string `yaml:"base_url" doc:"gemini: another address of the service; default Google's"`
+	Script  string `yaml:"script,omitempty" doc:"script: the file of replies"`
+	Name    string `yaml:"name,omitempty" doc:"gemini: the model's name"`
+	BaseURL string `yaml:"base_url,omitempty" doc:"gemini: another address of the service; default Google's"`
 }
 
 // Agent is the one agent of the app.
 type Agent struct {
 	Name        string      `yaml:"name" required:"true" doc:"a letter or _, then letters, digits and _"`
-	Description string      `yaml:"description" doc:"for the model"`
-	Instruction Text        `yaml:"instruction" doc:"for the model: a text, or {file: NAME}; {key} is filled from state"`
-	Tools       []string    `yaml:"tools" doc:"names of tools; one that is not listed is not offered and cannot be called"`
-	OutputKey   string      `yaml:"output_key" doc:"state key that keeps the final text"`
-	Limits      AgentLimits `yaml:"limits" doc:"of one run"`
+	Description string      `yaml:"description,omitempty" doc:"for the model"`
+	Instruction Text        `yaml:"instruction,omitempty" doc:"for the model: a text, or {file: NAME}; {key} is filled from state"`
+	Tools       []string    `yaml:"tools,omitempty" doc:"names of tools; one that is not listed is not offered and cannot be called"`
+	OutputKey   string      `yaml:"output_key,omitempty" doc:"state key that keeps the final text"`
+	Limits      AgentLimits `yaml:"limits,omitempty" doc:"of one run"`
 }
 
 // AgentLimits bound one run.
 type AgentLimits struct {
-	Steps         int      `yaml:"steps" doc:"model calls; default 50"`
-	ParallelCalls int      `yaml:"parallel_calls" doc:"tool calls at the same time; default 64"`
-	Wall          Duration `yaml:"wall" doc:"the whole run; default 10m"`
+	Steps         int      `yaml:"steps,omitempty" doc:"model calls; default 50"`
+	ParallelCalls int      `yaml:"parallel_calls,omitempty" doc:"tool calls at the same time; default 64"`
+	Wall          Duration `yaml:"wall,omitempty" doc:"the whole run; default 10m"`
 }
 
 // Plugin is one plugin of the app.
 type Plugin struct {
 	Name   string                `yaml:"name" required:"true" doc:"its name in the app"`
-	Module string                `yaml:"module" doc:"the module's file"`
-	Source string                `yaml:"source" doc:"instead of module: a folder with a Go plugin, built when needed"`
-	Digest string                `yaml:"digest" doc:"sha256:… of the module; a module with another digest is refused"`
-	Grants []string              `yaml:"grants" doc:"what calls may do, at most what the manifest asks; nothing by default"`
-	Tools  map[string]PluginTool `yaml:"tools" doc:"narrows or renames single tools"`
-	Limits PluginLimits          `yaml:"limits" doc:"of one call, downwards only"`
-	Config map[string]string     `yaml:"config" doc:"plain values the guest may read; never secrets"`
+	Module string                `yaml:"module,omitempty" doc:"the module's file"`
+	Source string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
+	Digest string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Grants []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
+	Tools  map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
+	Limits PluginLimits          `yaml:"limits,omitempty" doc:"of one call, downwards only"`
+	Config map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
 }
 
 // PluginTool configures one tool.
 type PluginTool struct {
-	As      string   `yaml:"as" doc:"the name the model sees"`
-	Grants  []string `yaml:"grants" doc:"narrows the plugin's grants"`
-	Confirm string   `yaml:"confirm" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
+	As      string   `yaml:"as,omitempty" doc:"the name the model sees"`
+	Grants  []string `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
+	Confirm string   `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
 }
 
 // PluginLimits bound one call of a tool.
 type PluginLimits struct {
-	Wall      Duration `yaml:"wall" doc:"default and most 5s"`
-	Memory    Bytes    `yaml:"memory" doc:"default and most 64MiB"`
-	HostCalls int      `yaml:"host_calls" doc:"default and most 1000"`
-	Output    Bytes    `yaml:"output" doc:"default and most 1MiB"`
+	Wall      Duration `yaml:"wall,omitempty" doc:"default and most 5s"`
+	Memory    Bytes    `yaml:"memory,omitempty" doc:"default and most 64MiB"`
+	HostCalls int      `yaml:"host_calls,omitempty" doc:"default and most 1000"`
+	Output    Bytes    `yaml:"output,omitempty" doc:"default and most 1MiB"`
 }
 
 // Guard is one guard of the app.
 type Guard struct {
 	Name     string `yaml:"name" required:"true" doc:"its name in the app"`
-	Policy   string `yaml:"policy" doc:"the module's file"`
-	Source   string `yaml:"source" doc:"instead of policy: a folder with a Go guard, built when needed"`
-	Digest   string `yaml:"digest" doc:"sha256:… of the module; a module with another digest is refused"`
-	Guard    string `yaml:"guard" doc:"the guard's name in a module with several"`
-	Settings JSON   `yaml:"settings" doc:"what the guard's own schema allows"`
+	Policy   string `yaml:"policy,omitempty" doc:"the module's file"`
+	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a Go guard, built when needed"`
+	Digest   string `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Guard    string `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
+	Settings JSON   `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`
 }
 
 // Artifacts are files offered to tools.
 type Artifacts struct {
-	Dir string `yaml:"dir" doc:"a folder whose files are copied in, never written back"`
+	Dir string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
 }
 
 // Confirm configures questions to people.
 type Confirm struct {
-	Expires Duration `yaml:"expires" doc:"how long a question stays open; default 24h"`
+	Expires Duration `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
 }
 
 // Store says where things are kept.
 type Store struct {
-	Audit string `yaml:"audit" doc:"the audit log; default .sandboxd/audit.log in the app"`
+	Audit string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
 }
 
 // Dev is for development.
 type Dev struct {
-	Replay string `yaml:"replay" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
-	Now    string `yaml:"now" doc:"the time of the run, RFC 3339; default the clock"`
+	Replay string `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
+	Now    string `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
 }
 
 // An Error is a mistake in an app.

@@ -120,7 +120,7 @@ func (p *parser) object(n *yaml.Node, v reflect.Value, path string) {
 	fields := map[string]reflect.StructField{}
 	var names []string
 	for f := range v.Type().Fields() {
-		if name := f.Tag.Get("yaml"); name != "" {
+		if name := yamlName(f); name != "" {
 			fields[name] = f
 			names = append(names, name)
 		}
@@ -156,6 +156,12 @@ func (p *parser) object(n *yaml.Node, v reflect.Value, path string) {
 			p.fail(n, join(path, name), "", "missing")
 		}
 	}
+}
+
+// yamlName returns the key of a field, or "".
+func yamlName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
 }
 
 func join(path, key string) string {

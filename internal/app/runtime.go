@@ -122,8 +122,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	}
 	cfg := flow.Config{
 		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
-		Limits:  flow.Limits{Steps: f.Agent.Limits.Steps, Parallel: f.Agent.Limits.ParallelCalls, Wall: time.Duration(f.Agent.Limits.Wall)},
-		Expires: time.Duration(f.Confirm.Expires), Now: now,
+		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
 	}
 	rt.Runner, err = flow.NewRunner(&flow.Agent{Name: f.Agent.Name, Description: f.Agent.Description, Instruction: instruction,
 		Model: model, Tools: tools, OutputKey: f.Agent.OutputKey}, rt.Store, cfg)
@@ -149,7 +148,7 @@ func (f *File) clock() (func() time.Time, error) {
 
 // AuditPath returns where the app's audit log is.
 func (f *File) AuditPath() string {
-	return f.path(cmp.Or(f.Store.Audit, filepath.Join(".sandboxd", "audit.log")))
+	return f.path(cmp.Or(f.Store.Audit, filepath.FromSlash(defaultAudit)))
 }
 
 func (rt *Runtime) auditLog() (*audit.Log, error) {
@@ -225,7 +224,7 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	if cfg.Grants, err = f.grants(path+".grants", p.Grants); err != nil {
 		return nil, err
 	}
-	if cfg.Limits, err = f.limits(path+".limits", p.Limits); err != nil {
+	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
 		return nil, err
 	}
 	cfg.Tools = map[string]plugins.ToolConfig{}
@@ -255,7 +254,7 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 }
 
 // limits lowers the default limits of a tool; raising them is an error.
-func (f *File) limits(path string, l PluginLimits) (host.Limits, error) {
+func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 	most := host.DefaultLimits(abi.KindTool)
 	for _, x := range []struct {
 		name       string

@@ -33,6 +33,54 @@ type scalar interface {
 	fromYAML(n *yaml.Node) error
 }
 
+// MarshalYAML writes the text, or where it is.
+func (t Text) MarshalYAML() (any, error) {
+	if t.File != "" {
+		return map[string]string{"file": t.File}, nil
+	}
+	return t.Text, nil
+}
+
+// IsZero reports whether nothing was written.
+func (t Text) IsZero() bool { return t == Text{} }
+
+// MarshalYAML writes a span as it is read.
+func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
+
+// MarshalYAML writes a size as it is read.
+func (b Bytes) MarshalYAML() (any, error) {
+	for _, u := range []struct {
+		suffix string
+		unit   Bytes
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if b%u.unit == 0 && b > 0 {
+			return fmt.Sprintf("%d%s", b/u.unit, u.suffix), nil
+		}
+	}
+	return fmt.Sprintf("%dB", b), nil
+}
+
+// MarshalYAML writes the value.
+func (j JSON) MarshalYAML() (any, error) {
+	if len(j) == 0 {
+		return nil, nil
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(j, &n); err != nil { // JSON is YAML
+		return nil, err
+	}
+	plain(&n)
+	return n.Content[0], nil
+}
+
+// plain makes a node that was read from JSON look like YAML.
+func plain(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		plain(c)
+	}
+}
+
 func (t *Text) fromYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		t.Text = n.Value

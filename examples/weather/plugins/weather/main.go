@@ -88,6 +88,7 @@ func fetch(c *guest.Call, in Address) (Page, error) {
 		switch {
 		case r == '<':
 			inTag = true
+			p.Text += " "
 		case r == '>':
 			inTag = false
 		case !inTag:
