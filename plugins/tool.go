@@ -164,12 +164,14 @@ func callError(tool string, e *host.GuestError) *flow.CallError {
 }
 
 // panicText finds the text of a Go panic in what a guest wrote to standard error.
+// The stack that follows is for the operator alone. In a detail, which is one
+// line, the end of a line is escaped.
 func panicText(detail string) (string, bool) {
 	_, text, ok := strings.Cut(detail, "panic: ")
 	if !ok {
 		return "", false
 	}
-	text, _, _ = strings.Cut(text, "\n")
+	text, _, _ = strings.Cut(text, `\n`)
 	return strings.TrimSuffix(text, " [recovered]"), text != ""
 }
 
