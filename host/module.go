@@ -237,24 +237,24 @@ func (m *Module) checkImports(bin *wasmbin.Module) []Reason {
 	for _, i := range bin.Imports {
 		name := printable(i.Module, 80) + "." + printable(i.Name, 80)
 		if i.Kind != wasmbin.Func {
-			why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("import %s: a %s cannot be imported", name, i.Kind)})
+			why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("imports %s: a %s cannot be imported", name, i.Kind)})
 			continue
 		}
 		f, ok := lookup(i.Module, i.Name)
 		if !ok {
-			hint := ""
 			if i.Module == "env" && strings.HasPrefix(i.Name, "extism_") {
-				hint = ": built for Extism before 1.0"
+				why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: Extism's ABI before 1.0", name)})
+			} else {
+				why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("imports %s: not a host function", name)})
 			}
-			why = append(why, Reason{abi.ModuleImportDenied, "import " + name + hint})
 			continue
 		}
 		want := f.funcType()
 		if t, ok := m.importType(bin, i); !ok || !t.Equal(want) {
-			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("import %s: type is %s, want %s", name, t, want)})
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: type is %s, want %s", name, t, want)})
 		}
 		if f.memory && len(bin.Memories) == 0 {
-			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("import %s: the module has no memory", name)})
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: the module has no memory", name)})
 		}
 		if imp := (Import{i.Module, i.Name}); !slices.Contains(m.imports, imp) {
 			m.imports = append(m.imports, imp)

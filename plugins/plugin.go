@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -38,6 +39,10 @@ type Config struct {
 	Egress *host.Egress // for http; nil: every request is refused
 	Audit  audit.Sink   // gets refused host calls; nil: nothing is recorded
 	Logger *slog.Logger // gets what guests log; nil: silent
+
+	// Now is what a guest takes for the time at the start of its call; nil: the
+	// clock.
+	Now func() time.Time
 
 	// Trace is told of every host call. It must not block.
 	Trace func(tool, callID string, call host.HostCall)

@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/internal/guestbuild"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -49,7 +50,8 @@ func (e *fileError) Error() string {
 func (e *fileError) Unwrap() error { return e.err }
 
 // report prints an error, if there is one, and returns the exit code. What an
-// error says beyond its first line is indented.
+// error says beyond its first line is indented. Of several errors that were
+// joined each is printed, and the worst exit code counts.
 func (e *env) report(err error) int {
 	if err == nil {
 		return exitDone
@@ -94,36 +96,73 @@ func explain(err error) *commandError {
 		}
 		return c
 	}
-	if e, ok := errors.AsType[*host.RejectError](err); ok {
-		c.Code, c.Hint = e.Reasons[0].Code, rejectHint(e.Reasons)
-		c.What = strings.Replace(c.What, e.Error(), rejectText(e.Reasons), 1)
-		return c
-	}
-	if e, ok := errors.AsType[*host.GuestError](err); ok {
-		c.Code = e.Code
-		c.What = strings.Replace(c.What, e.Error(), guestText(e), 1)
-		return c
-	}
 	if e, ok := errors.AsType[*capability.SyntaxError](err); ok {
 		c.Code, c.Hint, c.Exit = abi.CapabilityInvalid, e.Hint, exitMisused
 		return c
 	}
-	if _, ok := errors.AsType[*plugins.GrantError](err); ok {
-		c.Code, c.Hint = abi.CapabilityDenied, "a grant cannot add to what the manifest asks: ask the author, or leave the line out"
+	if e, ok := errors.AsType[*plugins.GrantError](err); ok {
+		c.Code, c.Hint = abi.CapabilityDenied, "a grant cannot add; ask the author, or drop the line"
+		if e.Ceiling {
+			c.Hint = "raise the ceiling, or drop the line"
+		}
 		return c
 	}
 	if _, ok := errors.AsType[*fileError](err); ok {
 		c.Code, c.Exit = abi.Usage, exitMisused
 		return c
 	}
-	switch {
-	case errors.Is(err, audit.ErrChain):
-		c.Hint = "compare the head with one that was kept elsewhere; nothing after this line can be trusted"
-	case errors.Is(err, context.Canceled):
+	if errors.Is(err, context.Canceled) {
 		c.Code = abi.Cancelled
 	}
 	return c
 }
+
+// moduleError says why the module that the user named cannot be used. Errors
+// that are not about the module stay as they are.
+func moduleError(name string, wasm []byte, err error) error {
+	if e, ok := errors.AsType[*host.RejectError](err); ok {
+		reasons := rejectReasons(wasm, e.Reasons)
+		return &commandError{What: name + ": " + rejectText(reasons), Code: reasons[0].Code, Hint: rejectHint(name, reasons), Exit: exitNotDone}
+	}
+	if broken, ok := errors.AsType[wasmbin.Errors](err); ok {
+		var reasons []host.Reason
+		for _, e := range broken {
+			code := abi.ModuleMalformed
+			if e.Limit {
+				code = abi.ModuleLimit
+			}
+			reasons = append(reasons, host.Reason{Code: code, Text: e.Error()})
+		}
+		return moduleError(name, wasm, &host.RejectError{Reasons: reasons})
+	}
+	if e, ok := errors.AsType[*host.GuestError](err); ok {
+		return &commandError{What: name + ": describe: " + guestText(e), Code: e.Code, Exit: exitNotDone}
+	}
+	if e, ok := errors.AsType[*guestbuild.Error](err); ok {
+		return &commandError{What: name + ": does not build\n" + e.Output, Exit: exitNotDone}
+	}
+	return err
+}
+
+// rejectReasons returns the reasons of the host. Where one only says that
+// something is missing because the module is no plugin at all, it says so.
+func rejectReasons(wasm []byte, reasons []host.Reason) []host.Reason {
+	bin, err := wasmbin.Decode(wasm)
+	if err != nil {
+		return reasons
+	}
+	_, command := bin.Export("_start")
+	_, plugin := bin.Export(abi.ExportCall)
+	if !command || plugin || len(bin.Custom(abi.ManifestSection)) > 0 {
+		return reasons
+	}
+	return append([]host.Reason{{Code: abi.ModuleABI, Text: commandModule}}, reasons...)
+}
+
+const (
+	commandModule = "command module: exports _start and no tool"
+	noManifest    = "no manifest"
+)
 
 // rejectText says why a module was refused: the first reason, and how many more
 // there are.
@@ -135,15 +174,21 @@ func rejectText(reasons []host.Reason) string {
 }
 
 // rejectHint says what to do about the first reason.
-func rejectHint(reasons []host.Reason) string {
-	first := reasons[0]
+func rejectHint(name string, reasons []host.Reason) string {
+	text := reasons[0].Text
 	switch {
+	case text == commandModule:
+		return "Go: add -buildmode=c-shared; C: -mexec-model=reactor"
+	case strings.HasPrefix(text, "component"):
+		return "build for wasip1 or wasm32-unknown-unknown, not wasip2"
+	case strings.Contains(text, "built for Extism before 1.0"):
+		return "rebuild with a current Extism PDK"
+	case strings.HasPrefix(text, noManifest):
+		return fmt.Sprintf("sandboxd plugin pack %s, with --manifest FILE if it cannot describe itself", name)
 	case len(reasons) > 1:
-		return "sandboxd plugin inspect shows all of them"
-	case strings.Contains(first.Text, "no manifest"):
-		return "sandboxd plugin pack FILE, or plugin pack FILE --manifest manifest.json for a module without describe"
-	case first.Code == abi.ModuleImportDenied:
-		return "sandboxd plugin inspect lists what the module imports"
+		return fmt.Sprintf("sandboxd plugin inspect %s shows all of them", name)
+	case reasons[0].Code == abi.ModuleImportDenied:
+		return fmt.Sprintf("sandboxd plugin inspect %s lists what it imports", name)
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -113,6 +114,18 @@ func took(d time.Duration) string {
 // trimZero returns a number with one decimal, or none if that is zero.
 func trimZero(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+}
+
+// receiptLine returns a receipt with the limits that applied, for people.
+func receiptLine(r host.Receipt, l host.Limits) string {
+	parts := []string{"receipt  " + string(r.Code),
+		fmt.Sprintf("memory %s of %s", size(r.PeakBytes), size(l.MemoryBytes)),
+		fmt.Sprintf("%s of %s", took(time.Duration(r.WallUS)*time.Microsecond), took(l.Wall)),
+		plural(r.HostCalls, "host call")}
+	if len(r.Used) > 0 {
+		parts = append(parts, "used "+foreign(strings.Join(r.Used, ", "), false))
+	}
+	return strings.Join(append(parts, shortDigest(r.Module)), " · ")
 }
 
 // A palette colours words that already say what they mean. The zero palette

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -28,7 +29,6 @@ func run(ctx context.Context, e *env) int {
 func newRoot(e *env) *cobra.Command {
 	root := group("sandboxd", "Run agents whose every tool, hook and guard is a WebAssembly guest")
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SuggestionsMinimumDistance = maxTypos
 	root.PersistentFlags().StringVar(&e.color, "color", "auto", "colour: `WHEN` is auto, always or never")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"auto", "always", "never"}, e.color) {
@@ -41,6 +41,9 @@ func newRoot(e *env) *cobra.Command {
 	root.SetUsageFunc(func(c *cobra.Command) error { help(c, nil); return nil })
 	root.AddCommand(
 		runCommand(e),
+		group("plugin", "Make, build, look into and run plugins",
+			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
+		group("audit", "Read what was decided", auditVerifyCommand(e)),
 		configCommand(e),
 		versionCommand(e),
 	)
@@ -70,7 +73,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 		}
 	}
 	hint := parent.CommandPath() + " --help"
-	if near := nearest(name, names); near != "" {
+	if near := app.Nearest(name, names); near != "" {
 		hint = "did you mean " + parent.CommandPath() + " " + near + "?"
 	}
 	return misuse(hint, "unknown command %q", name)
@@ -85,54 +88,11 @@ func flagError(c *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+		if near := app.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			hint = "did you mean --" + near + "?"
 		}
 	}
 	return misuse(hint, "%s", err.Error())
-}
-
-// maxTypos is how far a name may be from the one that is suggested.
-const maxTypos = 2
-
-// nearest returns the name that is nearest to what was typed, or nothing if none
-// is near.
-func nearest(typed string, names []string) string {
-	best, found := maxTypos+1, ""
-	for _, name := range names {
-		if d := distance(typed, name); d < best && d < len(name) {
-			best, found = d, name
-		}
-	}
-	return found
-}
-
-// distance is the number of letters to change, add, leave out or swap with their
-// neighbour to get from a to b (optimal string alignment).
-func distance(a, b string) int {
-	s, t := []rune(a), []rune(b)
-	if len(s)-len(t) > maxTypos || len(t)-len(s) > maxTypos {
-		return maxTypos + 1
-	}
-	before, last, row := make([]int, len(t)+1), make([]int, len(t)+1), make([]int, len(t)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(s); i++ {
-		row[0] = i
-		for j := 1; j <= len(t); j++ {
-			differ := 1
-			if s[i-1] == t[j-1] {
-				differ = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+differ)
-			if i > 1 && j > 1 && s[i-1] == t[j-2] && s[i-2] == t[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(t)]
 }
 
 // exactly returns a check that a command has its arguments, named as in its

@@ -80,10 +80,14 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	now, err := f.clock()
+	if err != nil {
+		return err
+	}
 	var hooks []flow.Hooks
 	byName := map[string]*plugins.Plugin{}
 	for i, p := range f.Plugins {
-		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Trace: o.Trace})
+		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Now: now, Trace: o.Trace})
 		if err != nil {
 			return err
 		}
@@ -118,15 +122,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	}
 	cfg := flow.Config{
 		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
-		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires),
-	}
-	if f.Dev.Now != "" {
-		now, err := time.Parse(time.RFC3339, f.Dev.Now)
-		if err != nil {
-			return err
-		}
-		began := time.Now()
-		cfg.Now = func() time.Time { return now.Add(time.Since(began)) }
+		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
 	}
 	rt.Runner, err = flow.NewRunner(&flow.Agent{Name: f.Agent.Name, Description: f.Agent.Description, Instruction: instruction,
 		Model: model, Tools: tools, OutputKey: f.Agent.OutputKey}, rt.Store, cfg)
@@ -134,6 +130,20 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent"), err)
 	}
 	return nil
+}
+
+// clock returns the clock that the app runs by, nil for the real one. It goes on
+// from dev.now.
+func (f *File) clock() (func() time.Time, error) {
+	if f.Dev.Now == "" {
+		return nil, nil
+	}
+	now, err := time.Parse(time.RFC3339, f.Dev.Now)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	return func() time.Time { return now.Add(time.Since(began)) }, nil
 }
 
 // AuditPath returns where the app's audit log is.
