@@ -1,0 +1,139 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Plugin is what one module offers and asks for.
+type Plugin struct {
+	Name        string // abi.ValidName says what a name may be
+	Version     string
+	Description string
+	Requests    []string // capabilities, such as "http GET api.example.com/v1/*"; nothing is given until an operator grants it
+	Limits      Limits   // zero asks for the defaults
+	Exports     []Export
+}
+
+// Limits are the limits that a plugin asks for.
+type Limits = abi.Limits
+
+// Effects says what happens when a tool is called; the zero value means [Once].
+type Effects = abi.Effects
+
+// The effects.
+const (
+	None       = abi.None       // changes nothing
+	Idempotent = abi.Idempotent // the same [Call.ID] again changes nothing more
+	Once       = abi.Once       // must not be repeated
+)
+
+// An Export is something that a plugin offers: a [Tool], [Stream], [Job], [Guard]
+// or [Hooks].
+type Export interface {
+	add(s *server) error
+}
+
+// Serve makes p what this module is. It is called once, from an init function.
+// It panics if p is no valid plugin: a name or schema that cannot be, a handler
+// that is missing, a second call.
+func Serve(p Plugin) {
+	if served != nil {
+		panic("guest: Serve called twice: a module is one plugin")
+	}
+	s, err := newServer(p)
+	if err != nil {
+		panic("guest: " + err.Error())
+	}
+	s.warmUp()
+	served = s
+}
+
+// served is the plugin that this module is.
+var served *server
+
+// A server answers the calls of the host.
+type server struct {
+	manifest  abi.Manifest
+	described []byte
+	tools     map[string]toolFunc
+	guards    map[string]guardFuncs
+	hooks     map[abi.HookPoint]hookFunc
+	warm      []func()
+}
+
+func newServer(p Plugin) (*server, error) {
+	s := &server{
+		manifest: abi.Manifest{ABI: abi.Version, Name: p.Name, Version: p.Version, Description: p.Description,
+			Requests: p.Requests, Limits: p.Limits},
+		tools:  map[string]toolFunc{},
+		guards: map[string]guardFuncs{},
+		hooks:  map[abi.HookPoint]hookFunc{},
+	}
+	var errs []error
+	for i, e := range p.Exports {
+		if e == nil {
+			errs = append(errs, fmt.Errorf("plugin %s: exports[%d] is nil", p.Name, i))
+			continue
+		}
+		if err := e.add(s); err != nil {
+			errs = append(errs, fmt.Errorf("plugin %s: %w", p.Name, err))
+		}
+	}
+	data, err := s.manifest.Encode()
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	s.described = data
+	return s, nil
+}
+
+// serve answers one call: input is the host's document, the result this module's.
+// An error means that the host asked for what the plugin does not offer.
+func (s *server) serve(w wall, input []byte) ([]byte, error) {
+	var kind struct {
+		Format int      `json:"format"`
+		Kind   abi.Kind `json:"kind"`
+	}
+	if err := json.Unmarshal(input, &kind); err != nil {
+		return nil, fmt.Errorf("input: %w", err)
+	}
+	if kind.Format != abi.Version {
+		return nil, fmt.Errorf("input: format %d: this module speaks %d", kind.Format, abi.Version)
+	}
+	switch kind.Kind {
+	case abi.KindTool:
+		return s.tool(w, input)
+	case abi.KindHook:
+		return s.hook(w, input)
+	case abi.KindGuard:
+		return s.judge(input)
+	case abi.KindSettings:
+		return s.settings(input)
+	}
+	return nil, fmt.Errorf("input: kind %q is not known", kind.Kind)
+}
+
+// warmUp lets encoding/json learn the plugin's types, so that an image of the
+// initialised module has them learned. It is no more than that: a type that
+// cannot be used empty is left to its first call.
+func (s *server) warmUp() {
+	for _, f := range s.warm {
+		func() {
+			defer func() { _ = recover() }()
+			f()
+		}()
+	}
+}
+
+// decode reads a document that the host made.
+func decode[T any](input []byte) (T, error) {
+	var v T
+	if err := json.Unmarshal(input, &v); err != nil {
+		return v, fmt.Errorf("input: %w", err)
+	}
+	return v, nil
+}
