@@ -84,7 +84,8 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // [abi.ManifestSection] and compiles it. A module that cannot be used is a
 // [*RejectError]. Loading the same bytes again returns the same module, which
 // stays until the engine is closed. One module is compiled at a time; waiting
-// ends with ctx, compiling does not. Load keeps no reference to wasm.
+// ends with ctx, compiling does not. Modules that differ in custom sections alone,
+// such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
@@ -101,8 +102,13 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	if reasons := m.readManifest(bin); len(reasons) > 0 {
 		return nil, &RejectError{digest, reasons}
 	}
-	if err := m.compile(ctx, wasm); err != nil {
-		return nil, err
+	shared := code(bin)
+	from := Digest(sha256.Sum256(shared))
+	if m.compiled = e.compiled[from]; m.compiled == nil {
+		if err := m.compile(ctx, shared); err != nil {
+			return nil, err
+		}
+		e.compiled[from] = m.compiled
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +125,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 // [*GuestError].
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
 	digest := Digest(sha256.Sum256(wasm))
-	m, _, err := e.check(digest, wasm)
+	m, bin, err := e.check(digest, wasm)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +136,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
 	}
-	err = m.compile(ctx, wasm)
+	err = m.compile(ctx, code(bin))
 	<-e.compile
 	if err != nil {
 		return nil, err
@@ -301,10 +307,14 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	return why
 }
 
-// compile compiles the module. What the engine refuses is malformed: its
+// code returns what of a module is compiled: all but the custom sections, which
+// mean nothing to the engine. The names of functions stay, for traces.
+func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
+
+// compile compiles the module's code. What the engine refuses is malformed: its
 // validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, wasm []byte) error {
-	compiled, err := m.engine.runtime.CompileModule(ctx, wasm)
+func (m *Module) compile(ctx context.Context, code []byte) error {
+	compiled, err := m.engine.runtime.CompileModule(ctx, code)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
 	}

@@ -33,4 +33,12 @@ func TestSectionsCoverTheModule(t *testing.T) {
 	if want := []byte(empty + section("a", "three") + "\x01\x04\x01\x60\x00\x00" + section("b", "two")); !bytes.Equal(replaced, want) {
 		t.Errorf("replaced a: got %q, want %q", replaced, want)
 	}
+	for keep, want := range map[string]string{
+		"":  empty + "\x01\x04\x01\x60\x00\x00",
+		"b": empty + "\x01\x04\x01\x60\x00\x00" + section("b", "two"),
+	} {
+		if got := m.WithoutCustom(keep); !bytes.Equal(got, []byte(want)) {
+			t.Errorf("without custom sections but %q: got %q, want %q", keep, got, want)
+		}
+	}
 }
