@@ -1,11 +1,13 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -87,6 +89,7 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // ends with ctx, compiling does not. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
+	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
@@ -124,6 +127,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 // manifest is made; the module needs none for it. Errors are [*RejectError] and
 // [*GuestError].
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
 	m, bin, err := e.check(digest, wasm)
 	if err != nil {
@@ -133,12 +137,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.acquire(ctx); err != nil {
-		return nil, err
-	}
-	err = m.compile(ctx, code(bin))
-	<-e.compile
-	if err != nil {
+	if err := e.compileAlone(ctx, m, code(bin)); err != nil {
 		return nil, err
 	}
 	defer m.compiled.Close(context.WithoutCancel(ctx))
@@ -153,8 +152,6 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	return manifest, nil
 }
 
-var errClosed = errors.New("engine: closed")
-
 func (e *Engine) acquire(ctx context.Context) error {
 	select {
 	case e.compile <- struct{}{}:
@@ -162,6 +159,18 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("engine: waiting to compile: %w", context.Cause(ctx))
 	}
+}
+
+// compileAlone compiles the code of a module that is not kept.
+func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error {
+	if err := e.acquire(ctx); err != nil {
+		return err
+	}
+	defer func() { <-e.compile }()
+	if _, err := e.loaded(m.digest); err != nil {
+		return err
+	}
+	return m.compile(ctx, code)
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -208,6 +217,9 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 	for _, x := range bin.Exports {
 		if x.Kind != wasmbin.Func {
 			continue
+		}
+		if strings.ContainsFunc(x.Name, abi.Hidden) {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: has characters that cannot be seen", printable(x.Name, 80))})
 		}
 		t, ok := bin.FuncType(x.Index)
 		if !ok {
@@ -313,7 +325,13 @@ func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
 
 // compile compiles the module's code. What the engine refuses is malformed: its
 // validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, code []byte) error {
+func (m *Module) compile(ctx context.Context, code []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
+		}
+	}()
 	compiled, err := m.engine.runtime.CompileModule(ctx, code)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
