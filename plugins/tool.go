@@ -160,13 +160,15 @@ func callError(tool string, e *host.GuestError) *flow.CallError {
 	return out
 }
 
-// panicText finds the text of a Go panic in what a guest wrote to standard error.
+// panicText finds the first line of a Go panic in the detail of a trap, where what
+// the guest wrote to standard error is one line with \n for its ends of lines. What
+// follows is the stack, which is not for the model.
 func panicText(detail string) (string, bool) {
 	_, text, ok := strings.Cut(detail, "panic: ")
 	if !ok {
 		return "", false
 	}
-	text, _, _ = strings.Cut(text, "\n")
+	text, _, _ = strings.Cut(text, `\n`)
 	return strings.TrimSuffix(text, " [recovered]"), text != ""
 }
 
