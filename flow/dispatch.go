@@ -235,11 +235,7 @@ func (c *call) checkArgs(args json.RawMessage) error {
 	if c.spec.input == nil {
 		return nil
 	}
-	v, err := abi.Unmarshal(args)
-	if err == nil {
-		err = c.spec.input.Validate(v)
-	}
-	if err != nil {
+	if err := Validate(c.spec.input, args); err != nil {
 		return &CallError{Code: abi.ArgsInvalid, Text: err.Error()} // ADK's text
 	}
 	return nil
@@ -395,7 +391,7 @@ func (c *call) checkResult(raw json.RawMessage) (map[string]any, error) {
 		return nil, nil
 	}
 	if c.spec.output != nil {
-		if err := c.spec.output.Validate(v); err != nil {
+		if err := Validate(c.spec.output, raw); err != nil {
 			return nil, &CallError{Code: abi.GuestOutputInvalid, Text: err.Error()} // ADK's text
 		}
 	}

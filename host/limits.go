@@ -12,7 +12,7 @@ import (
 // smallest positive value.
 type Limits struct {
 	MemoryBytes  int64         // linear memory and blocks together; default 64 MiB (16 MiB)
-	Wall         time.Duration // from the moment an instance is given; default 5s (50ms)
+	Wall         time.Duration // from the moment an initialised instance is given; default 5s (50ms)
 	InputBytes   int64         // the input; default 4 MiB
 	OutputBytes  int64         // the output; default 1 MiB
 	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000

@@ -59,7 +59,6 @@ type Module struct {
 	manifest *abi.Manifest
 	imports  []Import
 	minimum  int64           // bytes of linear memory that an instance begins with
-	start    bool            // has a start function
 	entries  map[string]bool // exports that can be called
 	compiled wazero.CompiledModule
 }
@@ -199,7 +198,7 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 		}
 		return nil, nil, &RejectError{d, why}
 	}
-	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
+	m := &Module{engine: e, digest: d, size: len(wasm), entries: map[string]bool{}}
 	why := m.checkImports(bin)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16

@@ -100,10 +100,10 @@ type Level string
 
 // The levels.
 const (
-	Debug Level = "debug"
-	Info  Level = "info"
-	Warn  Level = "warn"
-	Error Level = "error"
+	LevelDebug Level = "debug"
+	LevelInfo  Level = "info"
+	LevelWarn  Level = "warn"
+	LevelError Level = "error"
 )
 
 // Log writes one line to the operator's log, formatted as by [fmt.Sprintf]. A

@@ -139,7 +139,7 @@ func TestGet(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	w := &fakeWall{answer: denied}
-	(&Call{wall: w}).Log(Warn, "%d of %d", 1, 2)
+	(&Call{wall: w}).Log(LevelWarn, "%d of %d", 1, 2)
 	if want := []string{`log {"level":"warn","message":"1 of 2"}`}; !slices.Equal(w.asked, want) {
 		t.Errorf("asked %q, want %q", w.asked, want)
 	}
