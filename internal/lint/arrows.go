@@ -43,10 +43,10 @@ var rows = []row{
 	{packages: "flow/script", may: []string{genai, yaml, "flow", "session", "sdk/abi"}, shows: []string{genai}},
 	{packages: "flow/...", may: append([]string{genai, jsonschema, "flow"}, leaves...), shows: []string{genai, jsonschema}},
 	{packages: "plugins/...", may: append([]string{genai, jsonschema, "plugins/..."}, halves...), shows: []string{genai, jsonschema}},
-	{packages: "policies/...", may: append([]string{genai, jsonschema, "policies/..."}, halves...), shows: []string{genai, jsonschema}},
-	{packages: "examples/...", may: []string{"sdk/guest/..."}},
+	{packages: "policies/...", may: append([]string{genai, jsonschema, "policies/...", "sdk/guest/..."}, halves...), shows: []string{genai, jsonschema}},
+	{packages: "examples/...", may: []string{"sdk/guest/...", "policies/..."}},
 	{packages: "internal/...", may: []string{genai, jsonschema, yaml, "github.com/rogpeppe/go-internal/...", "*"}},
-	{packages: "cmd/...", may: []string{genai, jsonschema, yaml, "github.com/spf13/cobra", "github.com/spf13/pflag", "*"}},
+	{packages: "cmd/...", may: []string{genai, jsonschema, yaml, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys/...", "*"}},
 }
 
 // apart are pairs that must not know each other, not even in the tests inside
