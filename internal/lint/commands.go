@@ -100,7 +100,7 @@ func badCall(words []string, help Help) string {
 		return fmt.Sprintf("no command %q", words[0])
 	}
 	text, _ := help(command...)
-	if len(words) > len(command) && plainWord.MatchString(words[len(command)]) && strings.Contains(text, "Available Commands:") {
+	if len(words) > len(command) && plainWord.MatchString(words[len(command)]) && strings.Contains(text, "Commands:\n") {
 		return fmt.Sprintf("no command %q", strings.Join(words[:len(command)+1], " "))
 	}
 	for _, w := range words[len(command):] {

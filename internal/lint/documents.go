@@ -175,7 +175,7 @@ func within(lines, text []string) bool {
 		return false
 	}
 	for i := range len(text) - len(lines) + 1 {
-		for indent := range 3 {
+		for indent := range 8 {
 			tabs := strings.Repeat("\t", indent)
 			if slices.EqualFunc(lines, text[i:i+len(lines)], func(a, b string) bool { return b == a && a == "" || b == tabs+a }) {
 				return true
