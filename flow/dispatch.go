@@ -245,7 +245,7 @@ func (c *call) checkArgs(args json.RawMessage) error {
 	}
 	v, err := abi.Unmarshal(args)
 	if err == nil {
-		err = c.spec.input.Validate(v)
+		err = fits(c.spec.input, v)
 	}
 	if err != nil {
 		return &CallError{Code: abi.ArgsInvalid, Text: err.Error()} // ADK's text
@@ -419,7 +419,7 @@ func (c *call) checkResult(raw json.RawMessage) (map[string]any, error) {
 		return nil, nil
 	}
 	if c.spec.output != nil {
-		if err := c.spec.output.Validate(v); err != nil {
+		if err := fits(c.spec.output, v); err != nil {
 			return nil, &CallError{Code: abi.GuestOutputInvalid, Text: err.Error()} // ADK's text
 		}
 	}

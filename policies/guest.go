@@ -103,8 +103,8 @@ func (g *Guard) settings(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("settings schema: %w", err)
 	}
-	v, err := abi.Unmarshal(doc)
-	if err != nil {
+	var v any // with float64: the schema package takes a json.Number for a text
+	if err := json.Unmarshal(doc, &v); err != nil {
 		return &SettingsError{err}
 	}
 	if err := resolved.Validate(v); err != nil {
