@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -309,7 +310,9 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 		Name string         `json:"name"`
 		Args map[string]any `json:"args"`
 	}
-	if err := json.Unmarshal(data, &original); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(&original); err != nil {
 		return nil, fmt.Errorf("originalFunctionCall: %w", err)
 	}
 	args, err := canonicalArgs(original.Args)

@@ -202,6 +202,8 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	case a := <-answers:
 		j.Verdict, j.Err = a.verdict, a.err
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // an answer that came at the same moment is late, too
 		j.Err = fmt.Errorf("no verdict: %w", context.Cause(ctx))
 	}
 	if j.Err == nil {
