@@ -75,8 +75,9 @@ type frame struct {
 
 	ctx     context.Context // parent with the deadline, once the clock runs
 	cancel  context.CancelFunc
-	started time.Time // when the clock began; zero until then
-	now     time.Time // wall time at the start
+	started time.Time     // when the clock began; zero until then
+	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
+	now     time.Time     // wall time at the start
 	wall    time.Duration
 	expired bool // the time was up when the guest was done
 	live    bool // the export runs, so grants are effective
@@ -168,6 +169,7 @@ func (f *frame) run() (err error) {
 			return err
 		}
 	}
+	f.startClock(f.limits.Wall)
 	f.begin()
 	code, err := f.invoke(instance, f.call.Export)
 	switch {
@@ -185,19 +187,13 @@ func (f *frame) run() (err error) {
 	return nil
 }
 
-// instantiate makes an instance. The clock starts when it is there, or before if
-// the module has a start function, which is code of the guest's.
+// instantiate makes an instance. The call's own deadline starts when it is there
+// and initialised.
 func (f *frame) instantiate() (api.Module, error) {
-	if f.module.start {
-		f.startClock()
-	}
+	f.startClock(f.limits.Startup)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := experimental.WithMemoryAllocator(&frameContext{f.ctx, f}, &f.memory)
-	instance, err := f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
-	if err == nil && !f.module.start {
-		f.startClock()
-	}
-	return instance, err
+	return f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
 }
 
 // noRandom is the engine's own source of randomness, which nothing reads: guests
@@ -206,9 +202,11 @@ type noRandom struct{}
 
 func (noRandom) Read([]byte) (int, error) { return 0, errors.New("no randomness here") }
 
-func (f *frame) startClock() {
-	f.started = time.Now()
-	f.ctx, f.cancel = context.WithTimeout(f.parent, f.limits.Wall)
+// startClock gives what runs next a deadline.
+func (f *frame) startClock(bound time.Duration) {
+	f.cancel()
+	f.started, f.bound = time.Now(), bound
+	f.ctx, f.cancel = context.WithTimeout(f.parent, bound)
 }
 
 func (f *frame) stopClock() {
@@ -269,7 +267,7 @@ func (f *frame) failure(err error) *GuestError {
 		}
 	case f.expired || closed:
 		// The engine closes an instance for no other reason: proc_exit aborts.
-		e.Code, e.Detail = abi.GuestTimeout, fmt.Sprintf("limit %v", f.limits.Wall)
+		e.Code, e.Detail = abi.GuestTimeout, fmt.Sprintf("limit %v", f.bound)
 	case strings.HasSuffix(err.Error(), "stack overflow") && !strings.Contains(err.Error(), "\n"):
 		e.Code, e.Detail = abi.GuestStack, "stack overflow"
 	default:

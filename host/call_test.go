@@ -14,18 +14,27 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// one builds a module whose export call runs code after the imports named.
+// split returns module and name of a host function: "extism.alloc", "wasi.fd_write"
+// and, of sandboxd:host, the name alone.
+func split(full string) (module, name string) {
+	if name, ok := strings.CutPrefix(full, "extism."); ok {
+		return abi.ImportExtism, name
+	}
+	if name, ok := strings.CutPrefix(full, "wasi."); ok {
+		return abi.ImportWASI, name
+	}
+	return abi.ImportHost, full
+}
+
+// one builds a module whose export call runs code after the imports named. The
+// indices of these are in fn, by full and by short name.
 func one(typ string, names []string, code func(fn map[string]int) []byte) *builder {
 	b := &builder{}
 	fn := map[string]int{}
-	for _, name := range names {
-		module := abi.ImportHost
-		if n, ok := strings.CutPrefix(name, "extism."); ok {
-			module, name = abi.ImportExtism, n
-		} else if n, ok := strings.CutPrefix(name, "wasi."); ok {
-			module, name = abi.ImportWASI, n
-		}
-		fn[name] = b.use(module, name)
+	for _, full := range names {
+		module, name := split(full)
+		fn[full] = b.use(module, name)
+		fn[name] = fn[full]
 	}
 	b.pages(1)
 	b.put(0, `{"ok":true}`)
@@ -58,12 +67,12 @@ func TestEndings(t *testing.T) {
 			b := plain()
 			b.start = leb(b.fn("", ":", 0, loop()))
 			return b
-		}(), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		}(), Limits{Startup: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
 		{"spins in _initialize", func() *builder {
 			b := plain()
 			b.fn("_initialize", ":", 0, loop())
 			return b
-		}(), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		}(), Limits{Startup: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
 		{"sleeps", one(":", []string{"wasi.poll_oneoff"}, func(fn map[string]int) []byte {
 			// One subscription to the monotonic clock, an hour from now.
 			return join(i32(1024+16), i32(1), []byte{0x36, 2, 0}, i32(1024+24), i64(int64(time.Hour)), []byte{0x37, 3, 0},
