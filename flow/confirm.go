@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,10 +24,11 @@ import (
 // gate lets a call pass that needs no person, or has an approval for exactly
 // this call. The approval is spent.
 func (c *call) gate(args json.RawMessage, d *Decision) error {
-	needed := d.Ruling == abi.RulingConfirm || c.spec.Confirm
-	if c.spec.ConfirmIf != nil {
-		needed = d.Ruling == abi.RulingConfirm || c.spec.ConfirmIf(session.CloneMap(c.seen.Args))
+	judged, err := abi.Unmarshal(args)
+	if err != nil {
+		return &CallError{Code: abi.ArgsInvalid, Err: err}
 	}
+	needed := d.Ruling == abi.RulingConfirm || c.spec.asks(judged.(map[string]any))
 	ap := c.approval
 	if ap == nil {
 		if needed {
@@ -126,7 +128,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		return false, nil
 	}
 	if s.resumed == nil {
-		s.agentRun.run.resumed = map[string]bool{}
+		s.run.resumed = map[string]bool{}
 	}
 	s.resumed[ev.ID] = true
 	answers, err := s.answers(ev)
@@ -169,14 +171,10 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	if len(calls) == 0 {
 		return false, nil
 	}
-	if err := s.countAttempts(ctx); err != nil {
-		return false, err
+	if b := s.dispatch(ctx, s.table(), calls, approvals); b != nil {
+		return s.show(b), nil
 	}
-	b, err := s.dispatch(ctx, s.table(), calls, approvals)
-	if err != nil || b == nil {
-		return false, err
-	}
-	return s.show(b), nil
+	return false, nil
 }
 
 // decide records a person's decision. It returns nil if the question can no
@@ -254,23 +252,6 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 	return out, nil
 }
 
-// countAttempts continues the numbering of attempts where the stored calls of
-// this run end.
-func (s *step) countAttempts(ctx context.Context) error {
-	calls, err := s.store.Calls(ctx, s.key)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range calls {
-		if c.ID.Run == s.id {
-			s.attempts[c.ID.Call] = max(s.attempts[c.ID.Call], c.ID.Attempt+1)
-		}
-	}
-	return nil
-}
-
 // Import appends events from elsewhere to an existing session and makes the
 // questions pending that the events ask and do not answer. It is the operator's
 // door for histories, and the only way in which an event leads to a question:
@@ -329,7 +310,9 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 		Name string         `json:"name"`
 		Args map[string]any `json:"args"`
 	}
-	if err := json.Unmarshal(data, &original); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(&original); err != nil {
 		return nil, fmt.Errorf("originalFunctionCall: %w", err)
 	}
 	args, err := canonicalArgs(original.Args)

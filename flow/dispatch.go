@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -45,9 +46,8 @@ type approval struct {
 }
 
 // dispatch runs calls in parallel and merges what they gave in call order. It
-// returns nil if no call has anything to show. Nothing outlives it. An error
-// means that a question could not be recorded, and ends the run.
-func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.FunctionCall, approvals map[string]*approval) (*batch, error) {
+// returns nil if no call has anything to show. Nothing outlives it.
+func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.FunctionCall, approvals map[string]*approval) *batch {
 	results := make([]*call, len(calls))
 	slots := make(chan struct{}, s.cfg.Limits.Parallel)
 	var wg sync.WaitGroup
@@ -61,7 +61,7 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
-			c.refuse(&CallError{Code: abi.Cancelled, Err: context.Cause(ctx)})
+			c.refuse(gaveUp(ctx))
 			continue
 		}
 		wg.Go(func() {
@@ -71,6 +71,15 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	}
 	wg.Wait()
 	return s.merge(ctx, results)
+}
+
+// gaveUp is the error of a call that is not made because its run has ended.
+func gaveUp(ctx context.Context) *CallError {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errWall) {
+		return &CallError{Code: abi.BudgetExhausted, Err: cause}
+	}
+	return &CallError{Code: abi.Cancelled, Err: cause}
 }
 
 // A call is one tool call on its way through the dispatcher. It belongs to one
@@ -94,6 +103,7 @@ type call struct {
 	asked   *session.Question // to be recorded
 	receipt any
 	ran     bool
+	refused bool
 	ended   *CallResult
 
 	response map[string]any // what the model is shown
@@ -102,12 +112,9 @@ type call struct {
 }
 
 func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval) *call {
-	c := &call{step: s, ctx: ctx, fc: fc, table: table, tool: table.lookup(fc.Name), approval: ap,
-		began: time.Now(), acts: &actions{}, spec: &Spec{Name: fc.Name}}
-	if c.tool != nil && executable(c.tool) {
-		c.spec = c.tool.Spec()
-	} else {
-		c.tool = nil
+	c := &call{step: s, ctx: ctx, fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}, spec: &Spec{Name: fc.Name}}
+	if tool, spec := table.lookup(fc.Name); tool != nil && executable(tool) {
+		c.tool, c.spec = tool, spec
 	}
 	c.info = CallInfo{Session: s.key, Run: s.id, Agent: s.agent.Name, Step: s.number, ID: fc.ID, Tool: fc.Name, Module: c.spec.Module}
 	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID}
@@ -126,11 +133,12 @@ func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.Function
 	return c
 }
 
-// do takes the call all the way. A panic anywhere on it is a failed call.
+// do takes the call all the way. A panic anywhere on it, or a goroutine that is
+// ended, is a failed call.
 func (c *call) do() {
 	defer func() {
-		if p := recover(); p != nil {
-			c.cfg.Logger.Error("call failed", "tool", c.fc.Name, "panic", fmt.Sprint(p))
+		if p := recover(); p != nil || c.ended == nil {
+			c.cfg.Logger.Error("call failed", "tool", c.fc.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			c.refuse(&CallError{Code: abi.ToolError, Err: fmt.Errorf("panic: %v", p)})
 		}
 	}()
@@ -159,7 +167,7 @@ func (c *call) do() {
 		return
 	}
 	if response != nil && (!pending || hooked) {
-		if response, denied = c.judgeResult(response); denied != nil {
+		if response, denied = c.judgeResult(response, hooked); denied != nil {
 			c.refuse(denied.err)
 			return
 		}
@@ -267,14 +275,19 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 	return rewritten, d, nil
 }
 
-// judgeResult asks the guards about what the model would be shown.
-func (c *call) judgeResult(response map[string]any) (map[string]any, *denial) {
+// judgeResult asks the guards about what the model would be shown. A response that
+// Go code made becomes what its JSON says.
+func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]any, *denial) {
 	doc, err := abi.Marshal(response)
 	if err != nil {
 		return nil, &denial{&CallError{Code: abi.GuestOutputInvalid, Err: err}}
 	}
 	q := c.question(abi.PhaseResult)
-	q.Call.Args = c.args
+	if q.Call.Args = c.args; q.Call.Args == nil { // no guard has seen them: a hook answered, or they are not valid
+		if q.Call.Args, err = canonicalArgs(c.seen.Args); err != nil {
+			q.Call.Args = json.RawMessage("{}")
+		}
+	}
 	rewritten, _, d, err := c.judge(c.ctx, q, doc, c.grants, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("result: want an object")
@@ -285,13 +298,10 @@ func (c *call) judgeResult(response map[string]any) (map[string]any, *denial) {
 		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.observe(d)
-	if d.Ruling != abi.RulingAllow { // nobody can be asked about what has already happened
-		if d.Ruling == abi.RulingConfirm {
-			return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: errors.New("a guard asks for a person about a result")}}
-		}
+	if d.Ruling != abi.RulingAllow {
 		return nil, &denial{d.refusal()}
 	}
-	if string(rewritten) == string(doc) {
+	if !foreign && string(rewritten) == string(doc) {
 		return response, nil
 	}
 	v, err := abi.Unmarshal(rewritten)
@@ -314,14 +324,14 @@ func (c *call) question(phase abi.Phase) abi.Question {
 
 func (c *call) observe(d *Decision) {
 	if f := c.cfg.Observer.Decided; f != nil {
-		f(c.info, d)
+		c.watched("observer", func() { f(c.info, d) })
 	}
 }
 
 // handle records the intent and runs the handler.
 func (c *call) handle(args json.RawMessage) (map[string]any, error) {
-	if err := c.ctx.Err(); err != nil {
-		return nil, &CallError{Code: abi.Cancelled, Err: context.Cause(c.ctx)}
+	if c.ctx.Err() != nil {
+		return nil, gaveUp(c.ctx)
 	}
 	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
 	rec := c.record("call.intent", c.fc.Name)
@@ -339,7 +349,12 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	if ce, ok := errors.AsType[*CallError](err); ok && ce.Receipt != nil {
 		c.receipt = ce.Receipt
 	}
-	end := session.CallEnd{State: session.CallDone, Code: string(codeOf(err)), Result: outcome.Result, Ended: c.cfg.Now()}
+	end := session.CallEnd{State: session.CallDone, Result: outcome.Result, Ended: c.cfg.Now()}
+	if c.interrupted(err) {
+		end.State = session.CallUnknown
+		err = &CallError{Code: abi.OutcomeUnknown, Err: err, Receipt: c.receipt}
+	}
+	end.Code = string(codeOf(err))
 	if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
 		return nil, &denial{&CallError{Code: abi.StorageUnavailable, Err: err}}
 	}
@@ -347,6 +362,15 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 		return nil, err
 	}
 	return c.checkResult(outcome.Result)
+}
+
+// interrupted reports whether a handler's error only says that its run ended, so
+// that nobody knows how far it came.
+func (c *call) interrupted(err error) bool {
+	if err == nil || c.ctx.Err() == nil {
+		return false
+	}
+	return isCode(err, abi.Cancelled) || errors.Is(err, c.ctx.Err()) || errors.Is(err, context.Cause(c.ctx))
 }
 
 func (c *call) runHandler(permit Permit) (outcome Outcome, err error) {
@@ -444,7 +468,7 @@ func (e shownError) Unwrap() error { return e.err }
 
 func (c *call) firstTool(f func(Hooks) (map[string]any, error)) (map[string]any, error) {
 	for _, h := range c.hooks {
-		v, err := contain(h.Name, func() (map[string]any, error) { return f(h) })
+		v, err := contain(h.title(), func() (map[string]any, error) { return f(h) })
 		if v != nil || err != nil {
 			return v, err
 		}
@@ -452,11 +476,13 @@ func (c *call) firstTool(f func(Hooks) (map[string]any, error)) (map[string]any,
 	return nil, nil
 }
 
-// refuse ends the call with an error that no hook may change.
+// refuse ends the call with an error that no hook may change. Nothing that its
+// hooks or its handler did to state, artifacts or the run counts.
 func (c *call) refuse(err *CallError) {
 	if c.ended != nil {
 		return
 	}
+	c.refused = true
 	c.finish(map[string]any{"error": modelText(err)}, err, false)
 }
 
@@ -464,6 +490,9 @@ func (c *call) refuse(err *CallError) {
 // response is ready to be merged.
 func (c *call) finish(response map[string]any, err error, silent bool) {
 	c.set = c.acts.end()
+	if c.refused {
+		c.set = session.Actions{}
+	}
 	if confirmation, ok := c.set.RequestedConfirmations[c.fc.ID]; ok && c.asked == nil {
 		c.asked = c.newQuestion(confirmation.Hint)
 	}
@@ -477,11 +506,11 @@ func (c *call) finish(response map[string]any, err error, silent bool) {
 	}
 	if err := c.audit(c.ctx, rec); err != nil {
 		failed := &CallError{Code: abi.StorageUnavailable, Err: err}
-		c.response, c.silent = map[string]any{"error": modelText(failed)}, false
+		c.withhold(failed)
 		c.ended.Code, c.ended.Err, c.ended.Response = failed.Code, failed, c.response
 	}
 	if f := c.cfg.Observer.Finished; f != nil {
-		f(c.info, *c.ended)
+		c.watched("observer", func() { f(c.info, *c.ended) })
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -179,7 +180,7 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	case abi.PhaseResult:
 		q.Result = document
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.Guard)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Limits.Guard, fmt.Errorf("%s passed", r.cfg.Limits.Guard))
 	defer cancel()
 	type answer struct {
 		verdict abi.Verdict
@@ -201,13 +202,18 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	case a := <-answers:
 		j.Verdict, j.Err = a.verdict, a.err
 	case <-ctx.Done():
-		j.Err = fmt.Errorf("no verdict: %w after %s", context.Cause(ctx), r.cfg.Limits.Guard)
+	}
+	if ctx.Err() != nil { // an answer that came at the same moment is late, too
+		j.Err = fmt.Errorf("no verdict: %w", context.Cause(ctx))
 	}
 	if j.Err == nil {
 		j.Err = j.Verdict.Check(&q)
 	}
 	if j.Err == nil && j.Verdict.Ruling == abi.RulingRewrite && !slices.Contains(g.Mutates(), q.Phase) {
 		j.Err = fmt.Errorf("verdict: rewrites in phase %s, which its manifest does not list", q.Phase)
+	}
+	if j.Err == nil && j.Verdict.Ruling == abi.RulingConfirm && q.Phase == abi.PhaseResult {
+		j.Err = errors.New("verdict: nobody can be asked about what has already happened")
 	}
 	if j.Err == nil && j.Verdict.Ruling == abi.RulingNarrow {
 		if _, err := capability.ParseSet(j.Verdict.Grants); err != nil {

@@ -1,5 +1,7 @@
 package flow
 
+//adk:errors what begins "failed to" is the text that the vectors pin
+
 import (
 	"encoding/json"
 	"errors"
@@ -24,7 +26,7 @@ func (f *agentRun) instructions(cc *CallbackContext, req *Request) error {
 		text := i.text
 		var err error
 		if i.provider != nil {
-			if text, err = i.provider(&cc.Context); err != nil {
+			if text, err = contain(i.what+" provider", func() (string, error) { return i.provider(&cc.Context) }); err != nil {
 				return fmt.Errorf("failed to evaluate %s provider: %w", i.what, err)
 			}
 		} else if text, err = fillPlaceholders(&cc.Context, text); err != nil {

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"context"
-	"fmt"
 	"maps"
 
 	"google.golang.org/genai"
@@ -12,10 +11,17 @@ import (
 )
 
 // merge makes one event of the results of a step, in call order, and records the
-// questions they raised.
-func (s *step) merge(ctx context.Context, calls []*call) (*batch, error) {
+// questions they raised. A call whose question cannot be recorded is refused; the
+// others stay. It returns nil if there is nothing to show.
+func (s *step) merge(ctx context.Context, calls []*call) *batch {
 	b := &batch{}
 	for _, c := range calls {
+		if c.asked != nil {
+			if err := s.recordQuestion(ctx, c.asked); err != nil {
+				s.cfg.Logger.Error("question not recorded", "tool", c.fc.Name, "err", err)
+				c.withhold(&CallError{Code: abi.StorageUnavailable, Err: err})
+			}
+		}
 		if !c.silent {
 			if b.event == nil {
 				b.event = s.newEvent(s.agent.Name)
@@ -25,26 +31,36 @@ func (s *step) merge(ctx context.Context, calls []*call) (*batch, error) {
 				ID: c.fc.ID, Name: c.fc.Name, Response: c.response}})
 			mergeActions(&b.event.Actions, c.set)
 		}
-		if c.asked == nil {
-			continue
+		if c.asked != nil {
+			b.questions = append(b.questions, asked{*c.asked, c.set.RequestedConfirmations[c.fc.ID]})
 		}
-		rec := s.record("confirmation.asked", c.asked.ID)
-		rec.Call, rec.Module, rec.ArgsSHA256 = c.asked.Call, c.asked.Module, c.asked.ArgsSHA256
-		if err := s.audit(ctx, rec); err != nil {
-			return nil, err
-		}
-		if err := s.store.Ask(ctx, *c.asked); err != nil {
-			return nil, fmt.Errorf("question about %s: %w", c.asked.Tool, err)
-		}
-		if f := s.cfg.Observer.Asked; f != nil {
-			f(*c.asked)
-		}
-		b.questions = append(b.questions, asked{*c.asked, c.set.RequestedConfirmations[c.fc.ID]})
 	}
 	if b.event == nil && len(b.questions) == 0 {
-		return nil, nil
+		return nil
 	}
-	return b, nil
+	return b
+}
+
+// recordQuestion makes a question to a person pending.
+func (s *step) recordQuestion(ctx context.Context, q *session.Question) error {
+	rec := s.record("confirmation.asked", q.ID)
+	rec.Call, rec.Module, rec.ArgsSHA256 = q.Call, q.Module, q.ArgsSHA256
+	if err := s.audit(ctx, rec); err != nil {
+		return err
+	}
+	if err := s.store.Ask(context.WithoutCancel(ctx), *q); err != nil {
+		return err
+	}
+	if f := s.cfg.Observer.Asked; f != nil {
+		s.watched("observer", func() { f(*q) })
+	}
+	return nil
+}
+
+// withhold shows an error in the place of what a call led to.
+func (c *call) withhold(err *CallError) {
+	c.response, c.silent = map[string]any{"error": modelText(err)}, false
+	c.set, c.asked = session.Actions{}, nil
 }
 
 // mergeActions adds what a later call did to what earlier ones did: flags by or,

@@ -1,5 +1,7 @@
 package flow
 
+//adk:errors what begins "failed to" is the text that the vectors pin
+
 import (
 	"context"
 	"encoding/json"
@@ -41,7 +43,7 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	}
 	for _, set := range s.sets {
 		if p, ok := set.(RequestProcessor); ok {
-			if err := p.ProcessRequest(cc, req); err != nil {
+			if err := process(p, cc, req); err != nil {
 				return false, fmt.Errorf("tool set %q: %w", set.Name(), err)
 			}
 		}
@@ -60,11 +62,16 @@ func prepare(cc *CallbackContext, req *Request, t Tool) error {
 		return fmt.Errorf("tool %q does not implement RequestProcessor() method", t.Spec().Name)
 	}
 	if edits {
-		if err := p.ProcessRequest(cc, req); err != nil {
+		if err := process(p, cc, req); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func process(p RequestProcessor, cc *CallbackContext, req *Request) error {
+	_, err := contain("request processor", func() (struct{}, error) { return struct{}{}, p.ProcessRequest(cc, req) })
+	return err
 }
 
 func executable(t Tool) bool {
@@ -83,7 +90,7 @@ func (f *agentRun) listTools(ctx context.Context) error {
 	tools := append([]Tool{}, f.agent.Tools...)
 	rc := &f.callbackContext(ctx, f.agent.Name, nil).Context
 	for _, set := range f.agent.Toolsets {
-		listed, err := set.Tools(rc)
+		listed, err := contain("tool set", func() ([]Tool, error) { return set.Tools(rc) })
 		if err != nil {
 			return fmt.Errorf("failed to extract tools from the tool set %q: %w", set.Name(), err)
 		}
@@ -96,11 +103,10 @@ func (f *agentRun) listTools(ctx context.Context) error {
 
 // table is the table of what can be executed, as it would be packed.
 func (f *agentRun) table() *toolTable {
-	t := &toolTable{byName: map[string]Tool{}}
+	t := &toolTable{}
 	for _, tool := range f.tools {
-		if spec := tool.Spec(); executable(tool) && t.byName[spec.Name] == nil && spec.Resolve() == nil {
-			t.byName[spec.Name] = tool
-			t.order = append(t.order, spec.Name)
+		if executable(tool) {
+			_, _ = t.add(tool) // what cannot be added fails the request that follows
 		}
 	}
 	return t

@@ -1,5 +1,7 @@
 package flow
 
+//adk:errors what begins "failed to" is the text that the vectors pin
+
 import (
 	"context"
 	"fmt"
@@ -43,7 +45,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	defer func() {
 		for _, h := range r.cfg.Hooks {
 			if h.AfterRun != nil {
-				r.guardPanic(h.Name, func() { h.AfterRun(cc) })
+				r.watched(h.title(), func() { h.AfterRun(cc) })
 			}
 		}
 	}()
@@ -337,7 +339,7 @@ func (r *run) hooks(a *Agent) []Hooks {
 // error of its hook.
 func first[T any](hooks []Hooks, f func(Hooks) (*T, error)) (*T, error) {
 	for _, h := range hooks {
-		v, err := contain(h.Name, func() (*T, error) { return f(h) })
+		v, err := contain(h.title(), func() (*T, error) { return f(h) })
 		if v != nil || err != nil {
 			return v, err
 		}
@@ -345,20 +347,26 @@ func first[T any](hooks []Hooks, f func(Hooks) (*T, error)) (*T, error) {
 	return nil, nil
 }
 
-func contain[T any](hook string, f func() (T, error)) (v T, err error) {
+// contain runs a piece of someone else's code; a panic becomes an error.
+func contain[T any](what string, f func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in hook %q: %v", hook, p)
+			var none T
+			v, err = none, fmt.Errorf("panic in %s: %v", what, p)
 		}
 	}()
 	return f()
 }
 
-func (r *run) guardPanic(hook string, f func()) {
-	if _, err := contain(hook, func() (struct{}, error) { f(); return struct{}{}, nil }); err != nil {
-		r.cfg.Logger.Error("hook failed", "hook", hook, "err", err)
+// watched runs code whose failure changes nothing.
+func (r *run) watched(what string, f func()) {
+	if _, err := contain(what, func() (struct{}, error) { f(); return struct{}{}, nil }); err != nil {
+		r.cfg.Logger.Error("ignored", "err", err)
 	}
 }
+
+// title names hooks in errors.
+func (h Hooks) title() string { return fmt.Sprintf("hook %q", h.Name) }
 
 func withRole(c *genai.Content, role string) *genai.Content {
 	c = session.CloneContent(c)

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -79,6 +82,9 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 			return nil, fmt.Errorf("guard %s: there are two of that name", g.Name())
 		}
 		names[g.Name()] = true
+		if err := checkPhases(g); err != nil {
+			return nil, fmt.Errorf("guard %s: %w", g.Name(), err)
+		}
 	}
 	if l := cfg.Limits; l.Steps < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
 		return nil, errors.New("limits: negative")
@@ -92,6 +98,24 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{agent: agent, store: store, cfg: cfg, policy: policyVersion(cfg.Guards)}, nil
+}
+
+// checkPhases refuses a guard that would never be asked.
+func checkPhases(g Guard) error {
+	if len(g.Phases()) == 0 {
+		return errors.New("no phases")
+	}
+	for _, p := range g.Phases() {
+		if !abi.ValidPhase(p) {
+			return fmt.Errorf("phase %q: unknown", p)
+		}
+	}
+	for _, p := range g.Mutates() {
+		if !slices.Contains(g.Phases(), p) {
+			return fmt.Errorf("mutates %q, which is not one of its phases", p)
+		}
+	}
+	return nil
 }
 
 // An Input starts a run.
@@ -112,28 +136,87 @@ func Text(s string) Input { return Input{Content: genai.NewContentFromText(s, ge
 // Run runs the agent on one message in an existing session, and yields events in
 // the order they happen. An event that is not partial is stored before it is
 // yielded. An error ends the run, unless it comes from an on-event hook; what
-// was yielded before is stored. Nothing happens before the sequence is ranged
+// was yielded before is stored. A run that uses up its steps or its time ends
+// with an event whose error code is budget_exhausted. Nothing happens before the sequence is ranged
 // over, and nothing outlives it: a consumer that stops ends the run between two
 // events, and no call that was shown but not begun is run.
 func (r *Runner) Run(ctx context.Context, key session.Key, in Input) iter.Seq2[*session.Event, error] {
 	return func(yield func(*session.Event, error) bool) {
 		ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Limits.Wall, errWall)
 		defer cancel()
-		sess, err := r.store.Get(ctx, key)
-		if err != nil {
-			yield(nil, err)
-			return
+		c := &consumer{to: yield}
+		defer c.contain(r.cfg.Logger)
+		if err := r.start(ctx, key, in, c.yield); err != nil {
+			c.yield(nil, err)
 		}
-		run := &run{Runner: r, key: key, sess: sess, temp: map[string]any{}, attempts: map[string]int{},
-			userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
-		run.id = run.resumedID(in.Content)
-		run.main(ctx, in, yield)
 	}
 }
 
+// start loads the session and goes through the run.
+func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yieldFunc) error {
+	sess, err := r.store.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	run := &run{Runner: r, key: key, sess: sess, temp: map[string]any{}, attempts: map[string]int{},
+		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
+	if run.id = run.resumedID(in.Content); run.id == "" {
+		run.id = "e-" + newID()
+	} else if err := run.countAttempts(ctx); err != nil {
+		return err
+	}
+	run.main(ctx, in, yield)
+	return nil
+}
+
+// errWall is the cause with which the context of a run ends after [Limits].Wall.
 var errWall = errors.New("the run's time is over")
 
-// resumedID returns the run that asked for what a message answers, or a new id.
+// A consumer ranges over a run. After it has stopped it is not called again.
+type consumer struct {
+	to      yieldFunc
+	inside  bool // its own code runs
+	stopped bool
+}
+
+func (c *consumer) yield(ev *session.Event, err error) bool {
+	if c.stopped {
+		return false
+	}
+	c.inside = true
+	c.stopped = !c.to(ev, err)
+	c.inside = false
+	return !c.stopped
+}
+
+// contain, deferred, turns a panic of the run into its last error. A panic of the
+// consumer's own code goes on.
+func (c *consumer) contain(log *slog.Logger) {
+	if c.inside {
+		return
+	}
+	if p := recover(); p != nil {
+		log.Error("run failed", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.yield(nil, fmt.Errorf("run: panic: %v", p))
+	}
+}
+
+// countAttempts continues the numbering of attempts where the stored calls of
+// this run end.
+func (r *run) countAttempts(ctx context.Context) error {
+	calls, err := r.store.Calls(ctx, r.key)
+	if err != nil {
+		return err
+	}
+	for _, c := range calls {
+		if c.ID.Run == r.id {
+			r.attempts[c.ID.Call] = max(r.attempts[c.ID.Call], c.ID.Attempt+1)
+		}
+	}
+	return nil
+}
+
+// resumedID returns the run that asked for what a message answers, or nothing.
 func (r *run) resumedID(message *genai.Content) string {
 	for _, answer := range (&session.Response{Content: message}).Responses() {
 		for i := len(r.sess.Events) - 1; i >= 0; i-- {
@@ -144,7 +227,7 @@ func (r *run) resumedID(message *genai.Content) string {
 			}
 		}
 	}
-	return "e-" + newID()
+	return ""
 }
 
 // newID returns 128 random bits as text.

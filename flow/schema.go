@@ -2,65 +2,65 @@ package flow
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// Validate checks a document against a schema. Whole numbers are compared
-// exactly from -2^63 to 2^64-1, all others as 64-bit floating point; a number
-// beyond those is an error.
+// Validate checks a document against a schema. Whole numbers of 64 bits are
+// compared exactly, all others as 64-bit floating point; one that is beyond those
+// is the largest or smallest there is. The schema package takes a [json.Number]
+// for a text, so it is shown other numbers.
 func Validate(schema *jsonschema.Resolved, document json.RawMessage) error {
 	v, err := abi.Unmarshal(document)
 	if err != nil {
 		return err
 	}
-	if v, err = withNumbers(v); err != nil {
-		return err
-	}
-	return schema.Validate(v)
+	return schema.Validate(counted(v))
 }
 
-// withNumbers replaces the texts of numbers by Go numbers, which is what the
-// validator takes for numbers. It changes v.
-func withNumbers(v any) (any, error) {
-	var err error
+// counted returns v with Go's own numbers: whole ones of 64 bits as they are, all
+// others as the nearest float64. What is too large or too small for that becomes
+// the largest or smallest one, so it is still on its side of every bound and still
+// no zero.
+func counted(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
+		out := make(map[string]any, len(v))
 		for k, e := range v {
-			if v[k], err = withNumbers(e); err != nil {
-				return nil, err
-			}
+			out[k] = counted(e)
 		}
+		return out
 	case []any:
+		out := make([]any, len(v))
 		for i, e := range v {
-			if v[i], err = withNumbers(e); err != nil {
-				return nil, err
-			}
+			out[i] = counted(e)
 		}
+		return out
 	case json.Number:
-		if i, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
-			return i, nil
-		}
-		if u, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
-			return u, nil
-		}
-		f, err := v.Float64()
-		if err != nil || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("number %s is out of range", clipNumber(v.String()))
-		}
-		return f, nil
+		return number(v.String())
 	}
-	return v, nil
+	return v
 }
 
-func clipNumber(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
+func number(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
 	}
-	return s
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return n
+	}
+	f, _ := strconv.ParseFloat(text, 64) // out of range is ±Inf
+	mantissa, _, _ := strings.Cut(strings.ToLower(text), "e")
+	switch {
+	case math.IsInf(f, 0):
+		return math.Copysign(math.MaxFloat64, f)
+	case f == 0 && strings.ContainsAny(mantissa, "123456789"):
+		return math.Copysign(math.SmallestNonzeroFloat64, f)
+	}
+	return f
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"google.golang.org/genai"
@@ -30,7 +31,10 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 	thoughts := 0
 	for {
 		if f.steps >= f.cfg.Limits.Steps {
-			return yield(f.exhausted(), nil)
+			return yield(f.exhausted(fmt.Sprintf("the run reached its limit of %d steps", f.cfg.Limits.Steps)), nil)
+		}
+		if ctx.Err() != nil {
+			return f.over(ctx, context.Cause(ctx), yield)
 		}
 		f.steps++
 		s := &step{agentRun: f, number: f.steps}
@@ -45,7 +49,7 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 			return !stopped
 		}
 		if err := s.execute(ctx); err != nil && !stopped {
-			s.yield(nil, err)
+			return f.over(ctx, err, yield)
 		}
 		switch {
 		case stopped:
@@ -70,11 +74,20 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 	}
 }
 
-// exhausted is the event that ends a run that used up its steps.
-func (f *agentRun) exhausted() *session.Event {
+// over ends the run with an error, or with an event if its time is up.
+func (f *agentRun) over(ctx context.Context, err error, yield yieldFunc) bool {
+	if errors.Is(context.Cause(ctx), errWall) {
+		yield(f.exhausted(fmt.Sprintf("the run reached its limit of %s", f.cfg.Limits.Wall)), nil)
+	} else {
+		yield(nil, err)
+	}
+	return false
+}
+
+// exhausted is the event that ends a run that used up its steps or its time.
+func (f *agentRun) exhausted(message string) *session.Event {
 	ev := f.newEvent(f.agent.Name)
-	ev.ErrorCode = string(abi.BudgetExhausted)
-	ev.ErrorMessage = fmt.Sprintf("the run reached its limit of %d steps", f.cfg.Limits.Steps)
+	ev.ErrorCode, ev.ErrorMessage = string(abi.BudgetExhausted), message
 	return ev
 }
 
@@ -114,39 +127,34 @@ func (s *step) execute(ctx context.Context) error {
 			failed = err
 			return false
 		}
-		more, err := s.take(ctx, req, resp, acts)
-		failed = err
-		return more && err == nil
+		return s.take(ctx, req, resp, acts)
 	})
 	return failed
 }
 
 // take turns one response into an event and runs the calls in it. It reports
 // whether the rest of the model's stream is wanted.
-func (s *step) take(ctx context.Context, req *Request, resp *session.Response, acts *actions) (bool, error) {
+func (s *step) take(ctx context.Context, req *Request, resp *session.Response, acts *actions) bool {
 	if resp.Content == nil && resp.ErrorCode == "" && !resp.Interrupted {
-		return true, nil
+		return true
 	}
 	ev := s.modelEvent(req, resp, acts)
 	if !s.emit(ev) {
-		return false, nil
+		return false
 	}
 	if resp.Partial {
-		return true, nil
+		return true
 	}
 	calls := ev.Calls()
 	if len(calls) == 0 {
-		return true, nil
+		return true
 	}
-	result, err := s.dispatch(ctx, req.tools, calls, nil)
-	if err != nil {
-		return false, err
-	}
+	result := s.dispatch(ctx, req.tools, calls, nil)
 	if result == nil {
-		return true, nil
+		return true
 	}
 	s.show(result)
-	return false, nil
+	return false
 }
 
 // show yields what calls led to: their merged results, then the questions to a
@@ -178,13 +186,15 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 	ev := s.newEvent(s.agent.Name)
 	ev.Response = *resp
 	ev.Content = session.CloneContent(resp.Content)
-	nameCalls(ev.Content)
+	if again := nameCalls(ev.Content); len(again) > 0 {
+		s.cfg.Logger.Warn("model repeats ids of calls: renamed", "ids", again)
+	}
 	acts.mu.Lock()
 	ev.Actions.StateDelta = session.CloneMap(acts.set.StateDelta)
 	ev.Actions.ArtifactDelta = nil // as in ADK: versions saved by model hooks are not in the event
 	acts.mu.Unlock()
 	for _, call := range ev.Calls() {
-		if t := req.tools.lookup(call.Name); t != nil && t.Spec().LongRunning {
+		if t, spec := req.tools.lookup(call.Name); t != nil && spec.LongRunning {
 			ev.LongRunningToolIDs = append(ev.LongRunningToolIDs, call.ID)
 		}
 	}
@@ -202,15 +212,25 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 // callIDPrefix marks ids that the host gave; they are not sent to the model.
 const callIDPrefix = "adk-"
 
-func nameCalls(c *genai.Content) {
-	if c == nil {
-		return
-	}
-	for _, p := range c.Parts {
-		if p != nil && p.FunctionCall != nil && p.FunctionCall.ID == "" {
-			p.FunctionCall.ID = callIDPrefix + newID()
+// nameCalls gives an id to calls that have none, or one that an earlier call of
+// the content has. It returns the repeated ids.
+func nameCalls(c *genai.Content) (again []string) {
+	seen := map[string]bool{}
+	for _, p := range parts(c) {
+		if p == nil || p.FunctionCall == nil {
+			continue
 		}
+		call := p.FunctionCall
+		if seen[call.ID] {
+			again = append(again, call.ID)
+			call.ID = ""
+		}
+		if call.ID == "" {
+			call.ID = callIDPrefix + newID()
+		}
+		seen[call.ID] = true
 	}
+	return again
 }
 
 // callModel calls the model between its hooks and passes on each response.
@@ -225,7 +245,7 @@ func (s *step) callModel(cc *CallbackContext, req *Request, yield func(*session.
 		yield(resp, err)
 		return
 	}
-	for resp, err := range s.agent.Model.Generate(cc, req, s.stream) {
+	for resp, err := range s.generate(cc, req) {
 		if err == nil && resp == nil {
 			err = errors.New("model: neither a response nor an error")
 		}
@@ -258,6 +278,30 @@ func (s *step) callModel(cc *CallbackContext, req *Request, yield func(*session.
 		}
 		if !yield(resp, err) || err != nil {
 			return
+		}
+	}
+}
+
+// generate asks the model. A panic of the model is an error of it; one of the
+// loop that ranges over its answer is not its business.
+func (s *step) generate(ctx context.Context, req *Request) iter.Seq2[*session.Response, error] {
+	return func(yield func(*session.Response, error) bool) {
+		inside, stopped := false, false
+		defer func() {
+			if inside {
+				return
+			}
+			if p := recover(); p != nil && !stopped {
+				yield(nil, fmt.Errorf("model %s: panic: %v", req.Model, p))
+			}
+		}()
+		for resp, err := range s.agent.Model.Generate(ctx, req, s.stream) {
+			inside = true
+			stopped = !yield(resp, err)
+			inside = false
+			if stopped {
+				return
+			}
 		}
 	}
 }

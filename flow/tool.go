@@ -47,8 +47,8 @@ type Spec struct {
 }
 
 // Resolve checks the schemas of a spec; tools made by this package and by the
-// plugins package call it once, before the tool is used. A tool whose spec was
-// not resolved is resolved by the runner.
+// plugins package call it once, before the tool is used. A spec that was not
+// resolved is copied and resolved for every request.
 func (s *Spec) Resolve() error {
 	var err error
 	if s.Input != nil && s.input == nil {
@@ -62,6 +62,14 @@ func (s *Spec) Resolve() error {
 		}
 	}
 	return nil
+}
+
+// asks reports whether a call with these arguments waits for a person.
+func (s *Spec) asks(args map[string]any) bool {
+	if s.ConfirmIf != nil {
+		return s.ConfirmIf(args)
+	}
+	return s.Confirm
 }
 
 func (s *Spec) effects() abi.Effects { return cmp.Or(s.Effects, abi.Once) }
@@ -163,15 +171,49 @@ func (e *CallError) modelText() string {
 
 // A toolTable is what can be executed in answer to one request, by name.
 type toolTable struct {
-	byName map[string]Tool
-	order  []string
+	byName map[string]tableEntry
 }
 
-func (t *toolTable) lookup(name string) Tool {
+type tableEntry struct {
+	tool Tool
+	spec *Spec // a copy of the tool's, resolved
+}
+
+// lookup returns a tool and its spec, nil if there is none of that name.
+func (t *toolTable) lookup(name string) (Tool, *Spec) {
 	if t == nil {
-		return nil
+		return nil, nil
 	}
-	return t.byName[name]
+	e := t.byName[name]
+	return e.tool, e.spec
+}
+
+// add takes a tool up. Its own spec is not written to: other runs may use it.
+func (t *toolTable) add(tool Tool) (*Spec, error) {
+	spec := *tool.Spec()
+	if reserved(spec.Name) {
+		return nil, fmt.Errorf("tool %q: the name is reserved", spec.Name)
+	}
+	if _, taken := t.byName[spec.Name]; taken {
+		return nil, fmt.Errorf("duplicate tool: %q", spec.Name)
+	}
+	if err := spec.Resolve(); err != nil {
+		return nil, err
+	}
+	if t.byName == nil {
+		t.byName = map[string]tableEntry{}
+	}
+	t.byName[spec.Name] = tableEntry{tool, &spec}
+	return &spec, nil
+}
+
+// reserved reports whether a name belongs to the framework.
+func reserved(name string) bool {
+	switch name {
+	case "", "transfer_to_agent", "set_model_response", finishTask, stopStreaming:
+		return true
+	}
+	return strings.HasPrefix(name, "adk_") || strings.HasPrefix(name, "sandboxd_")
 }
 
 func (t *toolTable) names() []string {
@@ -184,20 +226,15 @@ func (t *toolTable) names() []string {
 // Pack registers a tool as executable under its name and, unless it is
 // undeclared, declares it to the model. It is called for every handler and
 // streamer; a [RequestProcessor] may call it for a tool that is neither. A name
-// that is taken is an error.
+// that is taken, or that belongs to the framework, is an error.
 func (r *Request) Pack(tool Tool) error {
-	spec := tool.Spec()
 	if r.tools == nil {
-		r.tools = &toolTable{byName: map[string]Tool{}}
+		r.tools = &toolTable{}
 	}
-	if r.tools.byName[spec.Name] != nil {
-		return fmt.Errorf("duplicate tool: %q", spec.Name)
-	}
-	if err := spec.Resolve(); err != nil {
+	spec, err := r.tools.add(tool)
+	if err != nil {
 		return err
 	}
-	r.tools.byName[spec.Name] = tool
-	r.tools.order = append(r.tools.order, spec.Name)
 	if spec.Undeclared {
 		return nil
 	}

@@ -32,8 +32,8 @@ func (f *filtered) ProcessRequest(ctx *CallbackContext, req *Request) error {
 }
 
 // ConfirmToolset returns a toolset whose executable tools ask a person first:
-// always, or when the predicate says so. Tools that cannot be called are passed
-// on as they are.
+// always, or when the predicate says so, if there is one. A tool that asks by
+// itself goes on asking. Tools that cannot be called are passed on as they are.
 func ConfirmToolset(set Toolset, always bool, when func(args map[string]any) bool) Toolset {
 	return &confirmed{set, always, when}
 }
@@ -52,7 +52,9 @@ func (c *confirmed) Tools(ctx *Context) ([]Tool, error) {
 	tools := make([]Tool, len(all))
 	for i, t := range all {
 		spec := *t.Spec()
-		spec.Confirm, spec.ConfirmIf = c.always, c.when
+		own := *t.Spec()
+		outer := Spec{Confirm: c.always, ConfirmIf: c.when}
+		spec.ConfirmIf = func(args map[string]any) bool { return outer.asks(args) || own.asks(args) }
 		switch t := t.(type) {
 		case Handler:
 			tools[i] = &confirmedHandler{t, &spec}

@@ -76,7 +76,7 @@ type frame struct {
 	ctx     context.Context // parent with the deadline, once the clock runs
 	cancel  context.CancelFunc
 	started time.Time     // when the clock began; zero until then
-	bound   time.Duration // of the clock that runs: preparation, then limits.Wall
+	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
 	now     time.Time     // wall time at the start
 	wall    time.Duration
 	expired bool // the time was up when the guest was done
@@ -187,12 +187,10 @@ func (f *frame) run() (err error) {
 	return nil
 }
 
-// preparation is how long making an instance may take: instantiation, the start
-// function and _initialize. The call's own deadline starts when it is there.
-const preparation = 5 * time.Second
-
+// instantiate makes an instance. The call's own deadline starts when it is there
+// and initialised.
 func (f *frame) instantiate() (api.Module, error) {
-	f.startClock(preparation)
+	f.startClock(f.limits.Startup)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := experimental.WithMemoryAllocator(&frameContext{f.ctx, f}, &f.memory)
 	return f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)

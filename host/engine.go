@@ -30,6 +30,10 @@ type Engine struct {
 	log     *slog.Logger
 	compile chan struct{} // holds one token while a module is compiled
 
+	// compiled is the code that loaded modules share, by the digest of what it was
+	// compiled from. It belongs to the holder of the token.
+	compiled map[Digest]wazero.CompiledModule
+
 	mu      sync.Mutex
 	modules map[Digest]*Module // nil once closed
 	running sync.WaitGroup     // calls; only added to while not closed
@@ -37,7 +41,8 @@ type Engine struct {
 
 // Open makes an engine. Its maker closes it.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
-	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1), modules: map[Digest]*Module{}}
+	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1),
+		compiled: map[Digest]wazero.CompiledModule{}, modules: map[Digest]*Module{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

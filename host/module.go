@@ -85,7 +85,8 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // [abi.ManifestSection] and compiles it. A module that cannot be used is a
 // [*RejectError]. Loading the same bytes again returns the same module, which
 // stays until the engine is closed. One module is compiled at a time; waiting
-// ends with ctx, compiling does not. Load keeps no reference to wasm.
+// ends with ctx, compiling does not. Modules that differ in custom sections alone,
+// such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
@@ -103,8 +104,13 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	if reasons := m.readManifest(bin); len(reasons) > 0 {
 		return nil, &RejectError{digest, reasons}
 	}
-	if err := m.compile(ctx, wasm); err != nil {
-		return nil, err
+	shared := code(bin)
+	from := Digest(sha256.Sum256(shared))
+	if m.compiled = e.compiled[from]; m.compiled == nil {
+		if err := m.compile(ctx, shared); err != nil {
+			return nil, err
+		}
+		e.compiled[from] = m.compiled
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +128,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
 	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
-	m, _, err := e.check(digest, wasm)
+	m, bin, err := e.check(digest, wasm)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +136,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.compileAlone(ctx, m, wasm); err != nil {
+	if err := e.compileAlone(ctx, m, code(bin)); err != nil {
 		return nil, err
 	}
 	defer m.compiled.Close(context.WithoutCancel(ctx))
@@ -154,8 +160,8 @@ func (e *Engine) acquire(ctx context.Context) error {
 	}
 }
 
-// compileAlone compiles a module that is not kept.
-func (e *Engine) compileAlone(ctx context.Context, m *Module, wasm []byte) error {
+// compileAlone compiles the code of a module that is not kept.
+func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error {
 	if err := e.acquire(ctx); err != nil {
 		return err
 	}
@@ -163,7 +169,7 @@ func (e *Engine) compileAlone(ctx context.Context, m *Module, wasm []byte) error
 	if _, err := e.loaded(m.digest); err != nil {
 		return err
 	}
-	return m.compile(ctx, wasm)
+	return m.compile(ctx, code)
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -312,16 +318,20 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	return why
 }
 
-// compile compiles the module. What the engine refuses is malformed: its
+// code returns what of a module is compiled: all but the custom sections, which
+// mean nothing to the engine. The names of functions stay, for traces.
+func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
+
+// compile compiles the module's code. What the engine refuses is malformed: its
 // validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, wasm []byte) (err error) {
+func (m *Module) compile(ctx context.Context, code []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
 		}
 	}()
-	compiled, err := m.engine.runtime.CompileModule(ctx, wasm)
+	compiled, err := m.engine.runtime.CompileModule(ctx, code)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
 	}

@@ -100,7 +100,7 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 // fill returns l with its zero fields taken from d.
 func fill(l, d host.Limits) host.Limits {
 	return host.Limits{
-		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall),
+		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, d.Startup),
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
 		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),

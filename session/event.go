@@ -105,12 +105,32 @@ func (e *Event) endsWithCodeResult() bool {
 }
 
 // Clone returns a copy that shares nothing that callers may change. The bytes of
-// blobs are shared and must not be written to.
+// blobs, what groundings and citations hold, and the lists of a usage are shared
+// and must not be written to.
 func (e *Event) Clone() *Event {
 	c := *e
-	c.Content = CloneContent(e.Content)
+	c.Response = e.Response.clone()
 	c.LongRunningToolIDs = slices.Clone(e.LongRunningToolIDs)
 	c.Actions = e.Actions.Clone()
+	return &c
+}
+
+func (r Response) clone() Response {
+	r.Content = CloneContent(r.Content)
+	r.Usage = cloneStruct(r.Usage)
+	r.Grounding = cloneStruct(r.Grounding)
+	r.Citation = cloneStruct(r.Citation)
+	r.InputTranscription = cloneStruct(r.InputTranscription)
+	r.OutputTranscription = cloneStruct(r.OutputTranscription)
+	return r
+}
+
+// cloneStruct returns a shallow copy of what p points to.
+func cloneStruct[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
 	return &c
 }
 
@@ -119,6 +139,10 @@ func (a Actions) Clone() Actions {
 	a.StateDelta = CloneMap(a.StateDelta)
 	a.ArtifactDelta = maps.Clone(a.ArtifactDelta)
 	a.RequestedConfirmations = maps.Clone(a.RequestedConfirmations)
+	for id, c := range a.RequestedConfirmations {
+		c.Payload = CloneValue(c.Payload)
+		a.RequestedConfirmations[id] = c
+	}
 	return a
 }
 
@@ -146,14 +170,10 @@ func CloneContent(c *genai.Content) *genai.Content {
 			response.Response = CloneMap(response.Response)
 			q.FunctionResponse = &response
 		}
-		if p.InlineData != nil {
-			blob := *p.InlineData
-			q.InlineData = &blob
-		}
-		if p.FileData != nil {
-			file := *p.FileData
-			q.FileData = &file
-		}
+		q.InlineData = cloneStruct(p.InlineData)
+		q.FileData = cloneStruct(p.FileData)
+		q.ExecutableCode = cloneStruct(p.ExecutableCode)
+		q.CodeExecutionResult = cloneStruct(p.CodeExecutionResult)
 		out.Parts[i] = &q
 	}
 	return out

@@ -10,14 +10,27 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// cacheDir is the cache of all tests, so that a guest is built and compiled once.
+var cacheDir string
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"sandboxd": main})
+	testscript.Main(withCache{m}, map[string]func(){"sandboxd": main})
 }
 
-// TestScripts runs what users type. The scripts share one cache, so that a guest
-// is built and compiled once.
+type withCache struct{ *testing.M }
+
+func (m withCache) Run() int {
+	var err error
+	if cacheDir, err = os.MkdirTemp("", "sandboxd-cache-*"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(cacheDir)
+	return m.M.Run()
+}
+
+// TestScripts runs what users type.
 func TestScripts(t *testing.T) {
-	shared := t.TempDir()
+	shared := cacheDir
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,5 @@
-// Package flowtest helps to test agents: a model that says what it is told to.
+// Package flowtest helps to test agents: a model that says what it is told to, and
+// tools and guards that do.
 package flowtest
 
 import (

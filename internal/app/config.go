@@ -29,7 +29,7 @@ type File struct {
 	Artifacts Artifacts `yaml:"artifacts,omitempty" doc:"files the agent's tools may be granted"`
 	Confirm   Confirm   `yaml:"confirm,omitempty" doc:"questions to people"`
 	Store     Store     `yaml:"store,omitempty" doc:"what is kept"`
-	Ceiling   []string  `yaml:"ceiling,omitempty" doc:"the most any grant above may give; absent: the grants are the ceiling"`
+	Ceiling   Lines     `yaml:"ceiling,omitempty" doc:"the most any grant above may give; absent: the grants are the ceiling"`
 	Dev       Dev       `yaml:"dev,omitempty" doc:"for sandboxd run only"`
 
 	dir  string
@@ -75,9 +75,9 @@ type Plugin struct {
 
 // PluginTool configures one tool.
 type PluginTool struct {
-	As      string   `yaml:"as,omitempty" doc:"the name the model sees"`
-	Grants  []string `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
-	Confirm string   `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
+	As      string `yaml:"as,omitempty" doc:"the name the model sees"`
+	Grants  Lines  `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
+	Confirm string `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
 }
 
 // PluginLimits bound one call of a tool.

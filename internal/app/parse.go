@@ -89,6 +89,7 @@ func (p *parser) value(n *yaml.Node, v reflect.Value, path string) {
 		if !want(yaml.SequenceNode, "a list") {
 			return
 		}
+		v.Set(reflect.MakeSlice(v.Type(), 0, len(n.Content))) // an empty list is not an absent one
 		for i, e := range n.Content {
 			x := reflect.New(v.Type().Elem()).Elem()
 			p.value(e, x, fmt.Sprintf("%s[%d]", path, i))

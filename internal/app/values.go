@@ -27,6 +27,13 @@ type Bytes int64
 // JSON is any value, kept as JSON with the text of its numbers.
 type JSON json.RawMessage
 
+// Lines are capabilities for which an empty list, which gives nothing, differs
+// from an absent one.
+type Lines []string
+
+// IsZero reports whether the list is absent.
+func (l Lines) IsZero() bool { return l == nil }
+
 // scalar types read themselves; the error is the end of a sentence that begins
 // with the place.
 type scalar interface {
