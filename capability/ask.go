@@ -72,7 +72,7 @@ func request(u *url.URL) (Capability, bool) {
 		return Capability{}, false
 	}
 	var ok bool
-	if r.host, ok = literalHost(name); !ok || MetadataHost(r.host) {
+	if r.host, ok = literalHost(name); !ok {
 		return Capability{}, false
 	}
 	r.path, ok = literalPath(u)

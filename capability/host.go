@@ -76,7 +76,8 @@ func checkHost(s string) (what, hint string) {
 }
 
 // literalHost returns the canonical form of a host that is asked for, as
-// [net/url.URL.Hostname] returns it, and whether anything could grant it.
+// [net/url.URL.Hostname] returns it, and whether anything could grant it: it is
+// well-formed and no metadata service.
 func literalHost(s string) (string, bool) {
 	s = lowerASCII(s)
 	if a, ok := literalAddr(s); ok {

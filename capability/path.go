@@ -143,7 +143,8 @@ func meetPaths(a, b string) (string, bool) {
 	}
 	// sa has at least as many segments. If sb is open at its end, its last
 	// segment takes what sa has there; else the counts must be equal and sa
-	// must not be open.
+	// must not be open. So an empty segment, which only ends a path, never meets
+	// a star that stands for one segment, which never does.
 	if openB {
 		sb = sb[:len(sb)-1]
 	} else if len(sa) != len(sb) || openA {
@@ -152,8 +153,8 @@ func meetPaths(a, b string) (string, bool) {
 	out := append([]string(nil), sa...)
 	for i, seg := range sb {
 		switch have := out[i]; {
-		case have == seg, seg == "*" && have != "":
-		case have == "*" && seg != "":
+		case have == seg, seg == "*":
+		case have == "*":
 			out[i] = seg
 		default:
 			return "", false
@@ -174,7 +175,7 @@ func coversPath(pattern, b string) bool {
 		switch {
 		case want == "*" && !moreWant:
 			return true
-		case have == "*" && !moreHave, want == "*" && have == "", want != "*" && want != have:
+		case have == "*" && !moreHave, want != "*" && want != have:
 			return false
 		case !moreWant || !moreHave:
 			return moreWant == moreHave

@@ -70,7 +70,8 @@ func TestIntersect(t *testing.T) {
 		{"one end", []string{"state read session:cart.*"}, []string{"state read session:*"}, []string{"state read session:cart.*"}},
 		{"other scope", []string{"state read session:*"}, []string{"state read app:*"}, []string{}},
 		{"artifacts of the user", []string{"artifact read *"}, []string{"artifact read user:*"}, []string{}},
-		{"overlap that is no name", []string{"artifact read a/*"}, []string{"artifact read */b"}, []string{"artifact read a/*/b", "artifact read a/b"}},
+		{"overlap that is no name", []string{"artifact read .*"}, []string{"artifact read *."}, []string{"artifact read .*."}},
+		{"folder and ending", []string{"artifact read a/*"}, []string{"artifact read */b"}, []string{"artifact read a/*/b", "artifact read a/b"}},
 		{"secrets", []string{"secret use BANK_TOKEN at pay.bank.example"}, []string{"secret use * at **.bank.example"}, []string{"secret use BANK_TOKEN at pay.bank.example"}},
 		{"kv", []string{"kv read,write"}, []string{"kv read"}, []string{"kv read"}},
 	}

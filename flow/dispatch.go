@@ -243,11 +243,7 @@ func (c *call) checkArgs(args json.RawMessage) error {
 	if c.spec.input == nil {
 		return nil
 	}
-	v, err := abi.Unmarshal(args)
-	if err == nil {
-		err = fits(c.spec.input, v)
-	}
-	if err != nil {
+	if err := Validate(c.spec.input, args); err != nil {
 		return &CallError{Code: abi.ArgsInvalid, Text: err.Error()} // ADK's text
 	}
 	return nil
@@ -423,7 +419,7 @@ func (c *call) checkResult(raw json.RawMessage) (map[string]any, error) {
 		return nil, nil
 	}
 	if c.spec.output != nil {
-		if err := fits(c.spec.output, v); err != nil {
+		if err := Validate(c.spec.output, raw); err != nil {
 			return nil, &CallError{Code: abi.GuestOutputInvalid, Text: err.Error()} // ADK's text
 		}
 	}

@@ -1,5 +1,7 @@
 package flow
 
+//adk:errors what begins "failed to" is the text that the vectors pin
+
 import (
 	"context"
 	"fmt"

@@ -34,6 +34,9 @@ type Config struct {
 	Now       func() time.Time
 }
 
+// DefaultExpires is how long a question to a person stays open by default.
+const DefaultExpires = 24 * time.Hour
+
 // Limits bound one run. A zero field takes its default; nothing means unlimited.
 type Limits struct {
 	Steps        int           // model calls of one run; default 50
@@ -43,7 +46,8 @@ type Limits struct {
 	Guard        time.Duration // one judgement, waiting included; default 1 s
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns l with its zero fields filled in.
+func (l Limits) WithDefaults() Limits {
 	l.Steps = cmp.Or(l.Steps, 50)
 	l.CallsPerStep = cmp.Or(l.CallsPerStep, 64)
 	l.Parallel = cmp.Or(l.Parallel, 64)
@@ -85,8 +89,8 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 	if l := cfg.Limits; l.Steps < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
 		return nil, errors.New("limits: negative")
 	}
-	cfg.Limits = cfg.Limits.withDefaults()
-	cfg.Expires = cmp.Or(cfg.Expires, 24*time.Hour)
+	cfg.Limits = cfg.Limits.WithDefaults()
+	cfg.Expires = cmp.Or(cfg.Expires, DefaultExpires)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -7,11 +7,21 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// fits checks a generic value against a schema. The schema package takes a
-// [json.Number] for a text, so it is shown other numbers.
-func fits(s *jsonschema.Resolved, v any) error { return s.Validate(counted(v)) }
+// Validate checks a document against a schema. Whole numbers of 64 bits are
+// compared exactly, all others as 64-bit floating point; one that is beyond those
+// is the largest or smallest there is. The schema package takes a [json.Number]
+// for a text, so it is shown other numbers.
+func Validate(schema *jsonschema.Resolved, document json.RawMessage) error {
+	v, err := abi.Unmarshal(document)
+	if err != nil {
+		return err
+	}
+	return schema.Validate(counted(v))
+}
 
 // counted returns v with Go's own numbers: whole ones of 64 bits as they are, all
 // others as the nearest float64. What is too large or too small for that becomes

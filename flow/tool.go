@@ -149,13 +149,14 @@ type CallError struct {
 
 // Error returns the operator's view.
 func (e *CallError) Error() string {
+	text := strings.TrimPrefix(e.modelText(), string(e.Code)+": ")
 	switch {
 	case e.Err != nil && e.Text != "":
-		return fmt.Sprintf("%s: %s: %v", e.Code, e.Text, e.Err)
+		return fmt.Sprintf("%s: %s: %v", e.Code, text, e.Err)
 	case e.Err != nil:
 		return fmt.Sprintf("%s: %v", e.Code, e.Err)
 	}
-	return fmt.Sprintf("%s: %s", e.Code, e.modelText())
+	return fmt.Sprintf("%s: %s", e.Code, text)
 }
 
 // Unwrap returns the cause.

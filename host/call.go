@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -38,7 +37,8 @@ type Call struct {
 	// Seed makes the guest's randomness repeat. Without it a tool or hook gets
 	// randomness fit for secrets, and a guard always the same.
 	Seed []byte
-	// Trace is told of every counted host call, after it. It must not block.
+	// Trace is told of every host call that reaches, or would reach, outside the
+	// guest, when it is over. It must not block.
 	Trace func(HostCall)
 }
 
@@ -75,9 +75,11 @@ type frame struct {
 
 	ctx     context.Context // parent with the deadline, once the clock runs
 	cancel  context.CancelFunc
-	started time.Time // when the clock began; zero until then
-	now     time.Time // wall time at the start
+	started time.Time     // when the clock began; zero until then
+	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
+	now     time.Time     // wall time at the start
 	wall    time.Duration
+	expired bool // the time was up when the guest was done
 	live    bool // the export runs, so grants are effective
 
 	memory    memory
@@ -138,10 +140,14 @@ func (f *frame) run() (err error) {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
 		}
-		f.logs.flush()
 		f.stopClock()
 	}()
 	m := f.module
+	if err := m.engine.enter(); err != nil {
+		return &abort{abi.Cancelled, err.Error()}
+	}
+	defer m.engine.running.Done()
+	defer f.logs.flush()
 	if !m.entries[f.call.Export] {
 		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}
 	}
@@ -163,6 +169,7 @@ func (f *frame) run() (err error) {
 			return err
 		}
 	}
+	f.startClock(f.limits.Wall)
 	f.begin()
 	code, err := f.invoke(instance, f.call.Export)
 	switch {
@@ -180,19 +187,13 @@ func (f *frame) run() (err error) {
 	return nil
 }
 
-// instantiate makes an instance. The clock starts when it is there, or before if
-// the module has a start function, which is code of the guest's.
+// instantiate makes an instance. The call's own deadline starts when it is there
+// and initialised.
 func (f *frame) instantiate() (api.Module, error) {
-	if f.module.start {
-		f.startClock()
-	}
+	f.startClock(f.limits.Startup)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := experimental.WithMemoryAllocator(&frameContext{f.ctx, f}, &f.memory)
-	instance, err := f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
-	if err == nil && !f.module.start {
-		f.startClock()
-	}
-	return instance, err
+	return f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
 }
 
 // noRandom is the engine's own source of randomness, which nothing reads: guests
@@ -201,15 +202,18 @@ type noRandom struct{}
 
 func (noRandom) Read([]byte) (int, error) { return 0, errors.New("no randomness here") }
 
-func (f *frame) startClock() {
-	f.started = time.Now()
-	f.ctx, f.cancel = context.WithTimeout(f.parent, f.limits.Wall)
+// startClock gives what runs next a deadline.
+func (f *frame) startClock(bound time.Duration) {
+	f.cancel()
+	f.started, f.bound = time.Now(), bound
+	f.ctx, f.cancel = context.WithTimeout(f.parent, bound)
 }
 
 func (f *frame) stopClock() {
 	if !f.started.IsZero() {
 		f.wall = time.Since(f.started)
 	}
+	f.expired = f.ctx.Err() != nil
 	f.cancel()
 }
 
@@ -261,14 +265,15 @@ func (f *frame) failure(err error) *GuestError {
 		if aborted {
 			e.Detail = a.detail
 		}
-	case f.ctx.Err() != nil || closed:
+	case f.expired || closed:
 		// The engine closes an instance for no other reason: proc_exit aborts.
-		e.Code, e.Detail = abi.GuestTimeout, fmt.Sprintf("limit %v", f.limits.Wall)
+		e.Code, e.Detail = abi.GuestTimeout, fmt.Sprintf("limit %v", f.bound)
 	case strings.HasSuffix(err.Error(), "stack overflow") && !strings.Contains(err.Error(), "\n"):
 		e.Code, e.Detail = abi.GuestStack, "stack overflow"
 	default:
-		if bug, ok := errors.AsType[runtime.Error](err); ok {
-			err = f.bug(bug, []byte(err.Error()))
+		// Host functions panic with nothing but an abort.
+		if first, _, _ := strings.Cut(err.Error(), "\n"); strings.HasSuffix(first, "(recovered by wazero)") {
+			err = f.bug(first, []byte(err.Error()))
 		}
 		e.Detail = trace(err.Error())
 	}

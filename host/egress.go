@@ -160,13 +160,17 @@ func (f *frame) hop(wire wire, h *hop) (*http.Response, *refusal) {
 		addrs[i] = addr
 		switch {
 		case capability.MetadataAddr(addr):
-			f.denied = listed(f.denied, need)
-			return nil, refuse(abi.EgressDenied, "http: %s is the address of a metadata service", h.url.Hostname())
-		case capability.PrivateAddr(addr) && !f.grants().HTTPPrivate(h.method, h.url):
-			// NeedHTTP cannot know what the name resolves to.
-			r := missing(strings.Replace(need, "http "+h.method+" ", "http "+h.method+" private ", 1))
-			r.code = abi.EgressDenied
-			return nil, r
+			return nil, &refusal{abi.EgressDenied, "http: " + h.url.Hostname() + " is a metadata service", need}
+		case capability.PrivateAddr(addr):
+			// NeedHTTP cannot know what a name resolves to.
+			if public := "http " + h.method + " "; !strings.HasPrefix(need, public+"private ") {
+				need = public + "private " + strings.TrimPrefix(need, public)
+			}
+			if !f.grants().HTTPPrivate(h.method, h.url) {
+				r := missing(need)
+				r.code = abi.EgressDenied
+				return nil, r
+			}
 		}
 	}
 	f.used = listed(f.used, need)

@@ -30,13 +30,19 @@ type Engine struct {
 	log     *slog.Logger
 	compile chan struct{} // holds one token while a module is compiled
 
+	// compiled is the code that loaded modules share, by the digest of what it was
+	// compiled from. It belongs to the holder of the token.
+	compiled map[Digest]wazero.CompiledModule
+
 	mu      sync.Mutex
 	modules map[Digest]*Module // nil once closed
+	running sync.WaitGroup     // calls; only added to while not closed
 }
 
 // Open makes an engine. Its maker closes it.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
-	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1), modules: map[Digest]*Module{}}
+	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1),
+		compiled: map[Digest]wazero.CompiledModule{}, modules: map[Digest]*Module{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -74,16 +80,32 @@ func openCache(dir string) (wazero.CompilationCache, error) {
 	return cache, nil
 }
 
-// Close frees all compiled code. Calls that run are ended and fail; modules of
-// this engine must not be used any more.
+// Close waits for the calls and loads that run, which their limits bound, and
+// frees all compiled code. Later calls and loads fail.
 func (e *Engine) Close() error {
+	e.compile <- struct{}{}
+	defer func() { <-e.compile }()
 	e.mu.Lock()
 	e.modules = nil
 	e.mu.Unlock()
+	e.running.Wait()
 	ctx := context.Background()
 	err := e.runtime.Close(ctx)
 	if e.cache != nil {
 		err = errors.Join(err, e.cache.Close(ctx))
 	}
 	return err
+}
+
+var errClosed = errors.New("engine: closed")
+
+// enter counts a call that runs; the caller ends with running.Done.
+func (e *Engine) enter() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.modules == nil {
+		return errClosed
+	}
+	e.running.Add(1)
+	return nil
 }

@@ -114,7 +114,7 @@ func (f *frame) checkTime() {
 	if f.parent.Err() != nil {
 		panic(&abort{abi.Cancelled, "the caller gave up"})
 	}
-	panic(&abort{abi.GuestTimeout, fmt.Sprintf("limit %v", f.limits.Wall)})
+	panic(&abort{abi.GuestTimeout, fmt.Sprintf("limit %v", f.bound)})
 }
 
 // trap ends the call because the guest broke the rules.

@@ -12,7 +12,8 @@ import (
 // smallest positive value.
 type Limits struct {
 	MemoryBytes  int64         // linear memory and blocks together; default 64 MiB (16 MiB)
-	Wall         time.Duration // from the moment an instance is given; default 5s (50ms)
+	Wall         time.Duration // from the moment an initialised instance is given; default 5s (50ms)
+	Startup      time.Duration // making an instance: instantiation, start function and _initialize; default 5s
 	InputBytes   int64         // the input; default 4 MiB
 	OutputBytes  int64         // the output; default 1 MiB
 	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000
@@ -23,7 +24,7 @@ type Limits struct {
 
 var (
 	toolLimits = Limits{
-		MemoryBytes: 64 << 20, Wall: 5 * time.Second, InputBytes: 4 << 20, OutputBytes: 1 << 20,
+		MemoryBytes: 64 << 20, Wall: 5 * time.Second, Startup: 5 * time.Second, InputBytes: 4 << 20, OutputBytes: 1 << 20,
 		HostCalls: 1000, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20,
 	}
 	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond}.or(toolLimits)
@@ -44,6 +45,7 @@ func (l Limits) Narrow(m Limits) Limits {
 	return Limits{
 		MemoryBytes:  lower(l.MemoryBytes, m.MemoryBytes),
 		Wall:         lower(l.Wall, m.Wall),
+		Startup:      lower(l.Startup, m.Startup),
 		InputBytes:   lower(l.InputBytes, m.InputBytes),
 		OutputBytes:  lower(l.OutputBytes, m.OutputBytes),
 		HostCalls:    lower(l.HostCalls, m.HostCalls),
@@ -68,6 +70,7 @@ func (l Limits) or(m Limits) Limits {
 	return Limits{
 		MemoryBytes:  either(l.MemoryBytes, m.MemoryBytes),
 		Wall:         either(l.Wall, m.Wall),
+		Startup:      either(l.Startup, m.Startup),
 		InputBytes:   either(l.InputBytes, m.InputBytes),
 		OutputBytes:  either(l.OutputBytes, m.OutputBytes),
 		HostCalls:    either(l.HostCalls, m.HostCalls),

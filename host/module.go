@@ -1,11 +1,13 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -57,7 +59,6 @@ type Module struct {
 	manifest *abi.Manifest
 	imports  []Import
 	minimum  int64           // bytes of linear memory that an instance begins with
-	start    bool            // has a start function
 	entries  map[string]bool // exports that can be called
 	compiled wazero.CompiledModule
 }
@@ -84,8 +85,10 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // [abi.ManifestSection] and compiles it. A module that cannot be used is a
 // [*RejectError]. Loading the same bytes again returns the same module, which
 // stays until the engine is closed. One module is compiled at a time; waiting
-// ends with ctx, compiling does not. Load keeps no reference to wasm.
+// ends with ctx, compiling does not. Modules that differ in custom sections alone,
+// such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
+	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
@@ -101,8 +104,13 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	if reasons := m.readManifest(bin); len(reasons) > 0 {
 		return nil, &RejectError{digest, reasons}
 	}
-	if err := m.compile(ctx, wasm); err != nil {
-		return nil, err
+	shared := code(bin)
+	from := Digest(sha256.Sum256(shared))
+	if m.compiled = e.compiled[from]; m.compiled == nil {
+		if err := m.compile(ctx, shared); err != nil {
+			return nil, err
+		}
+		e.compiled[from] = m.compiled
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,8 +126,9 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 // manifest is made; the module needs none for it. Errors are [*RejectError] and
 // [*GuestError].
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
-	m, _, err := e.check(digest, wasm)
+	m, bin, err := e.check(digest, wasm)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +136,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.acquire(ctx); err != nil {
-		return nil, err
-	}
-	err = m.compile(ctx, wasm)
-	<-e.compile
-	if err != nil {
+	if err := e.compileAlone(ctx, m, code(bin)); err != nil {
 		return nil, err
 	}
 	defer m.compiled.Close(context.WithoutCancel(ctx))
@@ -147,8 +151,6 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	return manifest, nil
 }
 
-var errClosed = errors.New("engine: closed")
-
 func (e *Engine) acquire(ctx context.Context) error {
 	select {
 	case e.compile <- struct{}{}:
@@ -156,6 +158,18 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("engine: waiting to compile: %w", context.Cause(ctx))
 	}
+}
+
+// compileAlone compiles the code of a module that is not kept.
+func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error {
+	if err := e.acquire(ctx); err != nil {
+		return err
+	}
+	defer func() { <-e.compile }()
+	if _, err := e.loaded(m.digest); err != nil {
+		return err
+	}
+	return m.compile(ctx, code)
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -184,7 +198,7 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 		}
 		return nil, nil, &RejectError{d, why}
 	}
-	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
+	m := &Module{engine: e, digest: d, size: len(wasm), entries: map[string]bool{}}
 	why := m.checkImports(bin)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
@@ -202,6 +216,9 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 	for _, x := range bin.Exports {
 		if x.Kind != wasmbin.Func {
 			continue
+		}
+		if strings.ContainsFunc(x.Name, abi.Hidden) {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: has characters that cannot be seen", printable(x.Name, 80))})
 		}
 		t, ok := bin.FuncType(x.Index)
 		if !ok {
@@ -226,24 +243,24 @@ func (m *Module) checkImports(bin *wasmbin.Module) []Reason {
 	for _, i := range bin.Imports {
 		name := printable(i.Module, 80) + "." + printable(i.Name, 80)
 		if i.Kind != wasmbin.Func {
-			why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("import %s: a %s cannot be imported", name, i.Kind)})
+			why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("imports %s: a %s cannot be imported", name, i.Kind)})
 			continue
 		}
 		f, ok := lookup(i.Module, i.Name)
 		if !ok {
-			hint := ""
 			if i.Module == "env" && strings.HasPrefix(i.Name, "extism_") {
-				hint = ": built for Extism before 1.0"
+				why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: Extism's ABI before 1.0", name)})
+			} else {
+				why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("imports %s: not a host function", name)})
 			}
-			why = append(why, Reason{abi.ModuleImportDenied, "import " + name + hint})
 			continue
 		}
 		want := f.funcType()
 		if t, ok := m.importType(bin, i); !ok || !t.Equal(want) {
-			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("import %s: type is %s, want %s", name, t, want)})
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: type is %s, want %s", name, t, want)})
 		}
 		if f.memory && len(bin.Memories) == 0 {
-			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("import %s: the module has no memory", name)})
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: the module has no memory", name)})
 		}
 		if imp := (Import{i.Module, i.Name}); !slices.Contains(m.imports, imp) {
 			m.imports = append(m.imports, imp)
@@ -301,10 +318,20 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	return why
 }
 
-// compile compiles the module. What the engine refuses is malformed: its
+// code returns what of a module is compiled: all but the custom sections, which
+// mean nothing to the engine. The names of functions stay, for traces.
+func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
+
+// compile compiles the module's code. What the engine refuses is malformed: its
 // validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, wasm []byte) error {
-	compiled, err := m.engine.runtime.CompileModule(ctx, wasm)
+func (m *Module) compile(ctx context.Context, code []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
+		}
+	}()
+	compiled, err := m.engine.runtime.CompileModule(ctx, code)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -72,13 +73,13 @@ func listed(list []string, s string) []string {
 	return append(list, s)
 }
 
-// printable returns s fit for a log line or an error: at most about n bytes, in
-// UTF-8, with every character that is hidden or breaks a line escaped.
+// printable returns s fit for a log line or an error: at most n bytes, in UTF-8,
+// with every character that is hidden or breaks a line escaped.
 func printable(s string, n int) string {
+	const mark = "…truncated"
 	var b strings.Builder
 	for _, r := range s {
-		if b.Len() >= n {
-			b.WriteString("…truncated")
+		if b.Len() > n {
 			break
 		}
 		switch {
@@ -92,5 +93,15 @@ func printable(s string, n int) string {
 			b.WriteRune(r)
 		}
 	}
-	return b.String()
+	if b.Len() <= n {
+		return b.String()
+	}
+	if n < len(mark) {
+		return ""
+	}
+	end := n - len(mark)
+	for end > 0 && !utf8.RuneStart(b.String()[end]) {
+		end--
+	}
+	return b.String()[:end] + mark
 }

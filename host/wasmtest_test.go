@@ -129,13 +129,15 @@ func (b *builder) bytes() []byte {
 }
 
 // Instructions.
-func i32(v int64) []byte         { return append([]byte{0x41}, sleb(int64(int32(v)))...) }
-func i64(v int64) []byte         { return append([]byte{0x42}, sleb(v)...) }
-func callFn(i int) []byte        { return append([]byte{0x10}, leb(i)...) }
-func get(i int) []byte           { return append([]byte{0x20}, leb(i)...) }
-func setLocal(i int) []byte      { return append([]byte{0x21}, leb(i)...) }
-func grow(pages int64) []byte    { return append(i32(pages), 0x40, 0) }
-func loop(code ...[]byte) []byte { return slices.Concat([]byte{0x03, 0x40}, slices.Concat(code...), []byte{0x0c, 0, 0x0b}) }
+func i32(v int64) []byte      { return append([]byte{0x41}, sleb(int64(int32(v)))...) }
+func i64(v int64) []byte      { return append([]byte{0x42}, sleb(v)...) }
+func callFn(i int) []byte     { return append([]byte{0x10}, leb(i)...) }
+func get(i int) []byte        { return append([]byte{0x20}, leb(i)...) }
+func setLocal(i int) []byte   { return append([]byte{0x21}, leb(i)...) }
+func grow(pages int64) []byte { return append(i32(pages), 0x40, 0) }
+func loop(code ...[]byte) []byte {
+	return slices.Concat([]byte{0x03, 0x40}, slices.Concat(code...), []byte{0x0c, 0, 0x0b})
+}
 
 var (
 	drop        = []byte{0x1a}

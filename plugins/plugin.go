@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -38,6 +39,10 @@ type Config struct {
 	Egress *host.Egress // for http; nil: every request is refused
 	Audit  audit.Sink   // gets refused host calls; nil: nothing is recorded
 	Logger *slog.Logger // gets what guests log; nil: silent
+
+	// Now is what a guest takes for the time at the start of its call; nil: the
+	// clock.
+	Now func() time.Time
 
 	// Trace is told of every host call. It must not block.
 	Trace func(tool, callID string, call host.HostCall)
@@ -95,7 +100,7 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 // fill returns l with its zero fields taken from d.
 func fill(l, d host.Limits) host.Limits {
 	return host.Limits{
-		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall),
+		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, d.Startup),
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
 		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),

@@ -112,6 +112,9 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
 	call.Access.Egress = p.cfg.Egress
+	if p.cfg.Now != nil {
+		call.Now = p.cfg.Now()
+	}
 	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
 	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
 	if p.cfg.Trace != nil {
@@ -161,12 +164,14 @@ func callError(tool string, e *host.GuestError) *flow.CallError {
 }
 
 // panicText finds the text of a Go panic in what a guest wrote to standard error.
+// The stack that follows is for the operator alone. In a detail, which is one
+// line, the end of a line is escaped.
 func panicText(detail string) (string, bool) {
 	_, text, ok := strings.Cut(detail, "panic: ")
 	if !ok {
 		return "", false
 	}
-	text, _, _ = strings.Cut(text, "\n")
+	text, _, _ = strings.Cut(text, `\n`)
 	return strings.TrimSuffix(text, " [recovered]"), text != ""
 }
 

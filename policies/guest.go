@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -103,11 +104,7 @@ func (g *Guard) settings(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("settings schema: %w", err)
 	}
-	var v any // with float64: the schema package takes a json.Number for a text
-	if err := json.Unmarshal(doc, &v); err != nil {
-		return &SettingsError{err}
-	}
-	if err := resolved.Validate(v); err != nil {
+	if err := flow.Validate(resolved, doc); err != nil {
 		return &SettingsError{err}
 	}
 	g.cfg.Settings, g.digest = doc, abi.Digest(doc)

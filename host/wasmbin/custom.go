@@ -44,3 +44,17 @@ func SetCustom(b []byte, name string, data []byte) ([]byte, error) {
 	}
 	return out, nil
 }
+
+// WithoutCustom returns a copy of the module without its custom sections, the one
+// named keep excepted. Every other byte stays as it was.
+func (m *Module) WithoutCustom(keep string) []byte {
+	out := make([]byte, 0, len(m.bytes))
+	from := 0
+	for _, s := range m.Sections {
+		if s.ID == secCustom && s.Name != keep {
+			out = append(out, m.bytes[from:s.Start]...)
+			from = s.End
+		}
+	}
+	return append(out, m.bytes[from:]...)
+}

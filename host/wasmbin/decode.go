@@ -31,7 +31,8 @@ func Decode(b []byte) (*Module, error) {
 	r := &reader{b: b, pos: 8}
 	last := 0
 	for r.left() > 0 && r.err == nil {
-		s := Section{Start: r.pos, ID: r.byte()}
+		s := Section{Start: r.pos}
+		s.ID = r.byte()
 		body := r.sub(r.u32())
 		if r.err != nil {
 			break

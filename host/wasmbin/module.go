@@ -16,6 +16,7 @@ const (
 	ExternRef ValueType = 0x6f
 )
 
+// String returns the name that the text format has for the type.
 func (t ValueType) String() string {
 	switch t {
 	case I32:
@@ -42,6 +43,7 @@ type FuncType struct {
 	Results []ValueType
 }
 
+// String returns the type as "(PARAMETERS) -> (RESULTS)".
 func (t FuncType) String() string {
 	return fmt.Sprintf("(%s) -> (%s)", list(t.Params), list(t.Results))
 }
@@ -73,6 +75,7 @@ const (
 	Global Kind = 3
 )
 
+// String returns what the kind is called, such as "memory".
 func (k Kind) String() string {
 	switch k {
 	case Func:

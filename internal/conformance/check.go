@@ -22,12 +22,18 @@ type Result struct {
 	Verdict Verdict `json:"verdict"`
 	// Difference is the first difference, or why the vector could not run.
 	Difference string `json:"difference,omitempty"`
+	// Ran counts the calls of handlers and hooks; Effects are what they asked of
+	// their host.
+	Ran     int      `json:"ran"`
+	Effects []Effect `json:"effects,omitempty"`
 }
 
 // Check runs one vector.
 func Check(ctx context.Context, v *Vector, handlers Handlers) Result {
 	r := Result{Name: v.Name, Verdict: Failed}
-	got, err := contained(func() (map[string]any, error) { return observe(ctx, v, handlers) })
+	rec := &recorder{}
+	got, err := contained(func() (map[string]any, error) { return observe(ctx, v, handlers, rec) })
+	r.Ran, r.Effects = rec.ran(), rec.effects
 	if err != nil {
 		r.Difference = err.Error()
 		return r
@@ -58,6 +64,3 @@ func contained(f func() (map[string]any, error)) (out map[string]any, err error)
 	}()
 	return f()
 }
-
-// Native runs handlers and hooks in this process.
-var Native Handlers = native{}

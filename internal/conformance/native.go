@@ -1,10 +1,13 @@
 package conformance
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/genai"
@@ -14,10 +17,12 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// native runs operations in this process.
+// Native runs handlers and hooks in this process.
+var Native Handlers = native{}
+
 type native struct{}
 
-func (native) tool(_ *scenario, spec flow.Spec, t *toolSpec, r *recorder) (flow.Tool, error) {
+func (native) tool(_ context.Context, spec flow.Spec, t *toolSpec, r *recorder) (flow.Tool, error) {
 	if t.Kind == "streaming" {
 		return &nativeStream{spec: spec, t: t, rec: r}, nil
 	}
@@ -38,7 +43,7 @@ func (t *nativeTool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcom
 		return flow.Outcome{}, err
 	}
 	t.rec.toolCall(t.spec.Name, args, ctx.CallID())
-	result, none, err := runToolOps(ctx, t.do, args)
+	result, none, err := runToolOps(ctx, t.do, args, noted{t.rec, t.spec.Name})
 	if err != nil || none {
 		return flow.Outcome{}, err
 	}
@@ -46,12 +51,54 @@ func (t *nativeTool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcom
 	return flow.Outcome{Result: data}, err
 }
 
-func runToolOps(ctx *flow.ToolContext, do []map[string]any, args any) (result any, none bool, err error) {
+// noted records the effects of one call as a guest's host calls would show them.
+type noted struct {
+	rec *recorder
+	by  string // the tool, or the point of the hook
+}
+
+// effect records an effect, unless it failed, and returns err.
+func (n noted) effect(call, detail string, err error) error {
+	if err == nil {
+		n.rec.effect(Effect{By: n.by, Call: call, Detail: detail, Code: abi.OK})
+	}
+	return err
+}
+
+// setState sets state values.
+func (n noted) setState(ctx *flow.CallbackContext, v any) error {
+	values := v.(map[string]any)
+	var keys []string
+	for k := range values {
+		keys = append(keys, scoped(k))
+	}
+	slices.Sort(keys)
+	return n.effect("state_set", strings.Join(keys, " "), ctx.SetState(values))
+}
+
+// scoped returns a state key as grants write it.
+func scoped(key string) string {
+	if scope, _ := session.SplitKey(key); scope == session.ScopeSession {
+		return "session:" + key
+	}
+	return key
+}
+
+func (n noted) saveArtifact(ctx *flow.CallbackContext, v any) error {
+	var a artifactSpec
+	if err := remarshal(v, &a); err != nil {
+		return err
+	}
+	_, err := ctx.SaveArtifact(a.Name, a.Part)
+	return n.effect("artifact_save", a.Name, err)
+}
+
+func runToolOps(ctx *flow.ToolContext, do []map[string]any, args any, note noted) (result any, none bool, err error) {
 	for _, op := range do {
 		for name, v := range op {
 			switch name {
 			case "state_set":
-				err = ctx.SetState(v.(map[string]any))
+				err = note.setState(&ctx.CallbackContext, v)
 			case "sleep_ms":
 				ms, _ := v.(json.Number).Int64()
 				select {
@@ -59,18 +106,18 @@ func runToolOps(ctx *flow.ToolContext, do []map[string]any, args any) (result an
 				case <-ctx.Done():
 				}
 			case "skip_summarization":
-				err = ctx.SkipSummarization()
+				err = note.effect("skip_summary", "", ctx.SkipSummarization())
 			case "escalate":
-				err = ctx.Escalate()
+				err = note.effect("escalate", "", ctx.Escalate())
 			case "transfer_to":
-				err = ctx.Transfer(v.(string))
+				err = note.effect("transfer", "", ctx.Transfer(v.(string)))
 			case "save_artifact":
-				_, err = saveArtifact(&ctx.CallbackContext, v)
+				err = note.saveArtifact(&ctx.CallbackContext, v)
 			case "ask_confirmation":
 				if ctx.Confirmation() == nil {
 					m := v.(map[string]any)
 					hint, _ := m["hint"].(string)
-					if err := ctx.RequestConfirmation(hint, m["payload"]); err != nil {
+					if err := note.effect("confirm", "", ctx.RequestConfirmation(hint, m["payload"])); err != nil {
 						return nil, false, err
 					}
 					return m["pending"], false, nil
@@ -86,6 +133,7 @@ func runToolOps(ctx *flow.ToolContext, do []map[string]any, args any) (result an
 					if !ok {
 						value = "<missing>"
 					}
+					_ = note.effect("state_get", scoped(k.(string)), nil)
 					state[k.(string)] = value
 				}
 				return map[string]any{"state": state}, false, nil
@@ -113,14 +161,6 @@ func runToolOps(ctx *flow.ToolContext, do []map[string]any, args any) (result an
 	return map[string]any{}, false, nil
 }
 
-func saveArtifact(ctx *flow.CallbackContext, v any) (int64, error) {
-	var a artifactSpec
-	if err := remarshal(v, &a); err != nil {
-		return 0, err
-	}
-	return ctx.SaveArtifact(a.Name, a.Part)
-}
-
 // remarshal converts between two forms of one JSON document.
 func remarshal(from, to any) error {
 	data, err := json.Marshal(from)
@@ -146,6 +186,7 @@ func (t *nativeStream) Stream(ctx *flow.ToolContext, permit flow.Permit) iter.Se
 			return
 		}
 		t.rec.toolCall(t.spec.Name, args, ctx.CallID())
+		note := noted{t.rec, t.spec.Name}
 		for i, text := range t.t.Chunks {
 			if t.t.ErrorAfter != nil && i == *t.t.ErrorAfter {
 				break
@@ -156,6 +197,7 @@ func (t *nativeStream) Stream(ctx *flow.ToolContext, permit flow.Permit) iter.Se
 			if !yield(flow.Chunk{Text: text}, nil) {
 				return
 			}
+			_ = note.effect("emit", "", nil)
 		}
 		if t.t.ErrorAfter != nil {
 			yield(flow.Chunk{}, errors.New(t.t.Error))
@@ -164,8 +206,9 @@ func (t *nativeStream) Stream(ctx *flow.ToolContext, permit flow.Permit) iter.Se
 }
 
 // hooks makes the hooks of one entry of a plugin or agent.
-func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
+func (native) hook(_ context.Context, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 	out := flow.Hooks{Name: e.scope}
+	note := noted{e.rec, e.hook}
 	do := func() []map[string]any { // the operations of this invocation
 		if n := e.count(); h.OnCall != 0 && n != h.OnCall {
 			return nil
@@ -176,12 +219,12 @@ func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 	case "on_user_message":
 		out.OnUserMessage = func(ctx *flow.CallbackContext, c *genai.Content) (*genai.Content, error) {
 			e.log(ctx, entry{})
-			return contentOps(ctx, do())
+			return contentOps(ctx, do(), note)
 		}
 	case "before_run":
 		out.BeforeRun = func(ctx *flow.CallbackContext) (*genai.Content, error) {
 			e.log(ctx, entry{})
-			return contentOps(ctx, do())
+			return contentOps(ctx, do(), note)
 		}
 	case "after_run":
 		out.AfterRun = func(ctx *flow.CallbackContext) { e.log(ctx, entry{}) }
@@ -193,27 +236,27 @@ func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 	case "before_agent":
 		out.BeforeAgent = func(ctx *flow.CallbackContext) (*genai.Content, error) {
 			e.log(ctx, entry{agent: ctx.Agent()})
-			return contentOps(ctx, do())
+			return contentOps(ctx, do(), note)
 		}
 	case "after_agent":
 		out.AfterAgent = func(ctx *flow.CallbackContext) (*genai.Content, error) {
 			e.log(ctx, entry{agent: ctx.Agent()})
-			return contentOps(ctx, do())
+			return contentOps(ctx, do(), note)
 		}
 	case "before_model":
 		out.BeforeModel = func(ctx *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
 			e.log(ctx, entry{agent: ctx.Agent()})
-			return modelOps(ctx, do(), req, nil)
+			return modelOps(ctx, do(), req, nil, note)
 		}
 	case "after_model":
 		out.AfterModel = func(ctx *flow.CallbackContext, resp *session.Response) (*session.Response, error) {
 			e.log(ctx, entry{agent: ctx.Agent(), response: resp})
-			return modelOps(ctx, do(), nil, resp)
+			return modelOps(ctx, do(), nil, resp, note)
 		}
 	case "on_model_error":
 		out.OnModelError = func(ctx *flow.CallbackContext, req *flow.Request, err error) (*session.Response, error) {
 			e.log(ctx, entry{agent: ctx.Agent(), err: err.Error()})
-			return modelOps(ctx, do(), req, nil)
+			return modelOps(ctx, do(), req, nil, note)
 		}
 	case "before_tool":
 		out.BeforeTool = func(ctx *flow.ToolContext, call *flow.ToolCall) (map[string]any, error) {
@@ -221,7 +264,7 @@ func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 				return nil, nil
 			}
 			e.log(&ctx.CallbackContext, entry{agent: ctx.Agent(), tool: call.Name, args: call.Args})
-			return toolHookOps(ctx, do(), call.Args, nil)
+			return toolHookOps(ctx, do(), call.Args, nil, note)
 		}
 	case "after_tool":
 		out.AfterTool = func(ctx *flow.ToolContext, call *flow.ToolCall, result map[string]any, err error) (map[string]any, error) {
@@ -233,7 +276,7 @@ func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 				x.err = err.Error()
 			}
 			e.log(&ctx.CallbackContext, x)
-			return toolHookOps(ctx, do(), nil, result)
+			return toolHookOps(ctx, do(), nil, result, note)
 		}
 	case "on_tool_error":
 		out.OnToolError = func(ctx *flow.ToolContext, call *flow.ToolCall, err error) (map[string]any, error) {
@@ -241,7 +284,7 @@ func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 				return nil, nil
 			}
 			e.log(&ctx.CallbackContext, entry{agent: ctx.Agent(), tool: call.Name, args: call.Args, err: err.Error()})
-			return toolHookOps(ctx, do(), nil, nil)
+			return toolHookOps(ctx, do(), nil, nil, note)
 		}
 	default:
 		return out, fmt.Errorf("hook %q: unknown", h.Hook)
@@ -249,16 +292,16 @@ func (native) hook(_ *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error) {
 	return out, nil
 }
 
-func contentOps(ctx *flow.CallbackContext, do []map[string]any) (*genai.Content, error) {
+func contentOps(ctx *flow.CallbackContext, do []map[string]any, note noted) (*genai.Content, error) {
 	for _, op := range do {
 		for name, v := range op {
 			switch name {
 			case "state_set":
-				if err := ctx.SetState(v.(map[string]any)); err != nil {
+				if err := note.setState(ctx, v); err != nil {
 					return nil, err
 				}
 			case "save_artifact":
-				if _, err := saveArtifact(ctx, v); err != nil {
+				if err := note.saveArtifact(ctx, v); err != nil {
 					return nil, err
 				}
 			case "return_content":
@@ -305,16 +348,16 @@ func eventOps(do []map[string]any, ev *session.Event) (*session.Event, error) {
 	return nil, nil
 }
 
-func modelOps(ctx *flow.CallbackContext, do []map[string]any, req *flow.Request, resp *session.Response) (*session.Response, error) {
+func modelOps(ctx *flow.CallbackContext, do []map[string]any, req *flow.Request, resp *session.Response, note noted) (*session.Response, error) {
 	for _, op := range do {
 		for name, v := range op {
 			switch name {
 			case "state_set":
-				if err := ctx.SetState(v.(map[string]any)); err != nil {
+				if err := note.setState(ctx, v); err != nil {
 					return nil, err
 				}
 			case "save_artifact":
-				if _, err := saveArtifact(ctx, v); err != nil {
+				if err := note.saveArtifact(ctx, v); err != nil {
 					return nil, err
 				}
 			case "return_response":
@@ -369,20 +412,20 @@ func responseOf(v any) (*session.Response, error) {
 	return resp, nil
 }
 
-func toolHookOps(ctx *flow.ToolContext, do []map[string]any, args, result map[string]any) (map[string]any, error) {
+func toolHookOps(ctx *flow.ToolContext, do []map[string]any, args, result map[string]any, note noted) (map[string]any, error) {
 	for _, op := range do {
 		for name, v := range op {
 			switch name {
 			case "state_set":
-				if err := ctx.SetState(v.(map[string]any)); err != nil {
+				if err := note.setState(&ctx.CallbackContext, v); err != nil {
 					return nil, err
 				}
 			case "save_artifact":
-				if _, err := saveArtifact(&ctx.CallbackContext, v); err != nil {
+				if err := note.saveArtifact(&ctx.CallbackContext, v); err != nil {
 					return nil, err
 				}
 			case "skip_summarization":
-				if err := ctx.SkipSummarization(); err != nil {
+				if err := note.effect("skip_summary", "", ctx.SkipSummarization()); err != nil {
 					return nil, err
 				}
 			case "set_arg":

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -18,6 +19,30 @@ type recorder struct {
 	hooks     []any
 	listCalls map[string]any
 	queries   []any
+	effects   []Effect
+	bad       error // what a guest said and nobody could read
+}
+
+// An Effect is one thing that a handler or hook asked of its host: a state value
+// read or written, an artifact, an action, a chunk of a stream.
+type Effect struct {
+	By     string   `json:"by"`               // the tool, or the point of the hook
+	Call   string   `json:"call"`             // as in abi.HostFunctions
+	Detail string   `json:"detail,omitempty"` // state keys, the name of an artifact
+	Code   abi.Code `json:"code"`             // ok, or why it had no effect
+}
+
+func (r *recorder) effect(e Effect) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.effects = append(r.effects, e)
+}
+
+// ran returns how many calls of handlers and hooks were recorded.
+func (r *recorder) ran() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.calls) + len(r.hooks)
 }
 
 func (r *recorder) toolCall(tool string, args any, id string) {

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"encoding/json"
-
 	"strings"
 
 	"google.golang.org/genai"
@@ -13,21 +12,25 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// observe runs a vector and returns what it did, in the form of expect.
-func observe(ctx context.Context, v *Vector, handlers Handlers) (map[string]any, error) {
+// observe runs a vector and returns what it did, in the form of expect. What
+// handlers and hooks did is in rec as well.
+func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (map[string]any, error) {
 	if v.Kind == "stream_aggregation" {
 		return aggregate(v), nil
 	}
 	if v.Kind != "" {
 		return nil, notBuilt("kind " + v.Kind)
 	}
-	s, err := newScenario(ctx, v, handlers)
+	s, err := newScenario(ctx, v, handlers, rec)
 	if err != nil {
 		return nil, err
 	}
 	var turns []any
 	for _, t := range v.Turns {
 		turns = append(turns, s.turn(ctx, t))
+	}
+	if rec.bad != nil {
+		return nil, rec.bad
 	}
 	out := object("turns", turns)
 	out["model_requests"] = list(s.rec.requests)

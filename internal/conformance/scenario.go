@@ -17,10 +17,11 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// Handlers makes what a scenario's tools and hooks are made of.
+// Handlers makes what a scenario's tools and hooks are made of. It is safe for
+// concurrent use.
 type Handlers interface {
-	tool(s *scenario, spec flow.Spec, t *toolSpec, r *recorder) (flow.Tool, error)
-	hook(s *scenario, h hookSpec, e *hookEntry) (flow.Hooks, error)
+	tool(ctx context.Context, spec flow.Spec, t *toolSpec, r *recorder) (flow.Tool, error)
+	hook(ctx context.Context, h hookSpec, e *hookEntry) (flow.Hooks, error)
 }
 
 // errNotBuilt marks a scenario that needs something which does not exist yet.
@@ -41,8 +42,8 @@ type scenario struct {
 	ids       ids
 }
 
-func newScenario(ctx context.Context, v *Vector, handlers Handlers) (*scenario, error) {
-	s := &scenario{v: v, handlers: handlers, rec: &recorder{}, store: session.NewMemory()}
+func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (*scenario, error) {
+	s := &scenario{v: v, handlers: handlers, rec: rec, store: session.NewMemory()}
 	switch {
 	case v.Invocation != nil:
 		return nil, notBuilt("running an agent on a branch")
@@ -52,12 +53,12 @@ func newScenario(ctx context.Context, v *Vector, handlers Handlers) (*scenario, 
 		return nil, notBuilt("memory")
 	}
 	var err error
-	if s.agent, err = s.buildAgent(v.Agent); err != nil {
+	if s.agent, err = s.buildAgent(ctx, v.Agent); err != nil {
 		return nil, err
 	}
 	for _, p := range v.Plugins {
 		for _, h := range p.Hooks {
-			hooks, err := handlers.hook(s, h, &hookEntry{rec: s.rec, scope: "plugin:" + p.Name, hook: h.Hook})
+			hooks, err := handlers.hook(ctx, h, &hookEntry{rec: s.rec, scope: "plugin:" + p.Name, hook: h.Hook})
 			if err != nil {
 				return nil, err
 			}
@@ -107,7 +108,7 @@ func sessionKey(user, id string) session.Key {
 	return k
 }
 
-func (s *scenario) buildAgent(a *agentSpec) (*flow.Agent, error) {
+func (s *scenario) buildAgent(ctx context.Context, a *agentSpec) (*flow.Agent, error) {
 	switch {
 	case a == nil:
 		return nil, errors.New("vector has no agent")
@@ -141,21 +142,21 @@ func (s *scenario) buildAgent(a *agentSpec) (*flow.Agent, error) {
 		agent.Model = s.buildModel(a)
 	}
 	for _, key := range a.Tools {
-		t, err := s.buildTool(key)
+		t, err := s.buildTool(ctx, key)
 		if err != nil {
 			return nil, err
 		}
 		agent.Tools = append(agent.Tools, t)
 	}
 	for _, key := range a.Toolsets {
-		t, err := s.buildToolset(key)
+		t, err := s.buildToolset(ctx, key)
 		if err != nil {
 			return nil, err
 		}
 		agent.Toolsets = append(agent.Toolsets, t)
 	}
 	for _, h := range a.Callbacks {
-		hooks, err := s.handlers.hook(s, h, &hookEntry{rec: s.rec, scope: "agent:" + a.Name, hook: h.Hook, agent: true})
+		hooks, err := s.handlers.hook(ctx, h, &hookEntry{rec: s.rec, scope: "agent:" + a.Name, hook: h.Hook, agent: true})
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +187,7 @@ func (s *scenario) buildModel(a *agentSpec) *flowtest.Model {
 	return m
 }
 
-func (s *scenario) buildTool(key string) (flow.Tool, error) {
+func (s *scenario) buildTool(ctx context.Context, key string) (flow.Tool, error) {
 	t := s.v.Tools[key]
 	if t == nil {
 		return nil, fmt.Errorf("tool %q: not in the vector", key)
@@ -208,7 +209,7 @@ func (s *scenario) buildTool(key string) (flow.Tool, error) {
 		}
 		spec.Undeclared = t.Kind == "nil_declaration"
 		spec.Defers = t.Kind == "deferring"
-		return s.handlers.tool(s, spec, t, s.rec)
+		return s.handlers.tool(ctx, spec, t, s.rec)
 	case "google_search":
 		return requestTool{spec: &spec, edit: func(req *flow.Request) error {
 			req.Config.Tools = append(req.Config.Tools, &genai.Tool{GoogleSearch: &genai.GoogleSearch{}})
@@ -279,7 +280,7 @@ type publicTool struct{ spec *flow.Spec }
 
 func (t publicTool) Spec() *flow.Spec { return t.spec }
 
-func (s *scenario) buildToolset(key string) (flow.Toolset, error) {
+func (s *scenario) buildToolset(ctx context.Context, key string) (flow.Toolset, error) {
 	t := s.v.Toolsets[key]
 	if t == nil {
 		return nil, fmt.Errorf("toolset %q: not in the vector", key)
@@ -295,7 +296,7 @@ func (s *scenario) buildToolset(key string) (flow.Toolset, error) {
 	for _, list := range lists {
 		var tools []flow.Tool
 		for _, k := range list {
-			tool, err := s.buildTool(k)
+			tool, err := s.buildTool(ctx, k)
 			if err != nil {
 				return nil, err
 			}

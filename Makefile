@@ -1,0 +1,26 @@
+FUZZTIME ?= 10s
+
+.PHONY: check test wasm bench fuzz
+
+# What CI runs: format, vet, lint, race tests, guests built, a short fuzz.
+check:
+	@diff=$$(gofmt -d .); test -z "$$diff" || { echo "$$diff"; exit 1; }
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go test -race ./...
+	$(MAKE) wasm
+	$(MAKE) fuzz FUZZTIME=2s
+
+test:
+	go test ./...
+
+# Builds every guest whose toolchain is here, and compares the committed ones.
+wasm:
+	.ci/wasm
+
+bench:
+	go test -run='^$$' -bench=. -benchmem ./...
+
+# Runs every fuzz target of the module for FUZZTIME.
+fuzz:
+	.ci/fuzz $(FUZZTIME)

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxd/sandboxd/internal/app"
+)
+
+func configCommand(e *env) *cobra.Command {
+	return group("config", "Look at the configuration of an app", configCheckCommand(e), configPrintCommand(e))
+}
+
+func configCheckCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use: "check APP", Short: "Load an app as run does, and say what is wrong",
+		Long: "Read agent.yaml, load every plugin and guard, check every grant and setting, and ask\n" +
+			"each guard for a verdict on a built-in question. Nothing is run.",
+		Example: "sandboxd config check examples/weather\nsandboxd config check .",
+		Args:    exactly("APP"),
+		RunE: func(c *cobra.Command, args []string) error {
+			file, err := app.Load(e.path(args[0]))
+			if err != nil {
+				return err
+			}
+			rt, closeAll, err := e.openApp(c.Context(), file, app.Options{Logger: e.logger(false)})
+			if err != nil {
+				return err
+			}
+			defer closeAll()
+			for _, p := range rt.Plugins {
+				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()))
+			}
+			for _, g := range rt.Guards {
+				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v\n", g.Name(), g.Phases())
+			}
+			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, plural(len(file.Agent.Tools), "tool"))
+			return nil
+		},
+	}
+}
+
+func grantsText(lines []string) string {
+	if len(lines) == 0 {
+		return "granted nothing"
+	}
+	return fmt.Sprintf("granted %q", lines)
+}
+
+func configPrintCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use: "print APP", Short: "Print agent.yaml with the defaults filled in",
+		Example: "sandboxd config print examples/weather\nsandboxd config print . > full.yaml",
+		Args:    exactly("APP"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, err := app.Load(e.path(args[0]))
+			if err != nil {
+				return err
+			}
+			var out bytes.Buffer
+			enc := yaml.NewEncoder(&out)
+			enc.SetIndent(2)
+			if err := enc.Encode(file.WithDefaults()); err != nil {
+				return err
+			}
+			_, err = e.stdout.Write(out.Bytes())
+			return err
+		},
+	}
+}

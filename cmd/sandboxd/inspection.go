@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// An inspection is all that can be told of a module without giving it anything.
+type inspection struct {
+	Format   int           `json:"format"`
+	File     string        `json:"file"`
+	Digest   string        `json:"digest"`
+	Bytes    int           `json:"bytes"`
+	Manifest *abi.Manifest `json:"manifest,omitempty"` // absent if there is none that can be read
+	Wants    []want        `json:"wants"`
+	Limits   *limitPair    `json:"limits,omitempty"`
+	Module   *structure    `json:"module,omitempty"` // absent if the bytes are no module
+	Verdicts []verdict     `json:"verdicts"`
+}
+
+// A want is one capability that a module asks for.
+type want struct {
+	Capability string `json:"capability"` // canonical, or as written if it is none
+	Words      string `json:"words,omitempty"`
+	Wide       bool   `json:"wide,omitempty"`
+}
+
+// A limitPair is what a module asks for and the most it can get.
+type limitPair struct {
+	Asks limitSet `json:"asks"`
+	Most limitSet `json:"most"`
+}
+
+type limitSet struct {
+	MemoryBytes int64 `json:"memory_bytes"`
+	WallMS      int64 `json:"wall_ms"`
+	HostCalls   int   `json:"host_calls"`
+	OutputBytes int64 `json:"output_bytes"`
+}
+
+// A structure is what the binary declares.
+type structure struct {
+	Imports     []host.Import `json:"imports"` // functions
+	Exports     []string      `json:"exports"`
+	Functions   int           `json:"functions"` // with a body
+	CodeBytes   int           `json:"code_bytes"`
+	DataBytes   int           `json:"data_bytes"`
+	TableLength int64         `json:"table_entries"`
+	MemoryBytes int64         `json:"memory_bytes"` // that an instance begins with
+	Start       bool          `json:"start"`        // has a start function
+	Initialize  bool          `json:"initialize"`   // exports _initialize
+}
+
+// inspect looks at a module and judges it in each of the roles.
+func inspect(ctx context.Context, engine *host.Engine, name string, wasm []byte, roles []role) (*inspection, error) {
+	sum := host.Digest(sha256.Sum256(wasm))
+	r := &inspection{Format: 1, File: name, Digest: sum.String(), Bytes: len(wasm), Wants: []want{}}
+	if bin, err := wasmbin.Decode(wasm); err == nil {
+		r.Module = structureOf(bin)
+		if sections := bin.Custom(abi.ManifestSection); len(sections) == 1 {
+			if m, err := abi.ParseManifest(sections[0]); err == nil {
+				r.Manifest, r.Wants, r.Limits = m, wantsOf(m), limitsOf(m)
+			}
+		}
+	}
+	module, err := engine.Load(ctx, wasm)
+	refused, isRefused := errors.AsType[*host.RejectError](err)
+	if err != nil && !isRefused {
+		return nil, err
+	}
+	for _, as := range roles {
+		if isRefused {
+			r.Verdicts = append(r.Verdicts, verdict{As: as, Reasons: rejectReasons(wasm, refused.Reasons)})
+			continue
+		}
+		r.Verdicts = append(r.Verdicts, judge(ctx, module, as))
+	}
+	return r, nil
+}
+
+func wantsOf(m *abi.Manifest) []want {
+	all := []want{}
+	for _, line := range m.Requests {
+		c, err := capability.Parse(line)
+		if err != nil {
+			all = append(all, want{Capability: line, Words: "cannot be read"})
+			continue
+		}
+		all = append(all, want{Capability: c.String(), Words: c.Words(), Wide: c.Wide()})
+	}
+	return all
+}
+
+// limitsOf returns what calls of a module's tools are limited to, or those of its
+// guards and hooks if it has no tool.
+func limitsOf(m *abi.Manifest) *limitPair {
+	kind := abi.KindTool
+	if len(m.Tools) == 0 {
+		kind = abi.KindGuard
+	}
+	most := host.DefaultLimits(kind)
+	asks := most.Narrow(host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
+		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes})
+	set := func(l host.Limits) limitSet {
+		return limitSet{l.MemoryBytes, l.Wall.Milliseconds(), l.HostCalls, l.OutputBytes}
+	}
+	return &limitPair{set(asks), set(most)}
+}
+
+func structureOf(bin *wasmbin.Module) *structure {
+	s := &structure{Functions: len(bin.Functions), Start: bin.Start, Imports: []host.Import{}, Exports: []string{}}
+	for _, i := range bin.Imports {
+		name := i.Name
+		if i.Kind != wasmbin.Func {
+			name = fmt.Sprintf("%s (%s)", i.Name, i.Kind)
+		}
+		s.Imports = append(s.Imports, host.Import{Module: i.Module, Name: name})
+	}
+	for _, x := range bin.Exports {
+		s.Exports = append(s.Exports, x.Name)
+		s.Initialize = s.Initialize || x.Kind == wasmbin.Func && x.Name == abi.ExportInitialize
+	}
+	for _, t := range bin.Tables {
+		s.TableLength += int64(t.Min)
+	}
+	for _, m := range bin.Memories {
+		s.MemoryBytes += int64(m.Min) << 16
+	}
+	const code, data = 10, 11 // section ids
+	for _, sec := range bin.Sections {
+		switch sec.ID {
+		case code:
+			s.CodeBytes += sec.End - sec.Body
+		case data:
+			s.DataBytes += sec.End - sec.Body
+		}
+	}
+	return s
+}

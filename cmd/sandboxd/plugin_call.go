@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/plugins"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// callTool calls a tool through the dispatcher: a run of an agent whose model
+// asks for this call and nothing else.
+func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
+	m := module.Manifest()
+	if err := r.chooseTool(m); err != nil {
+		return err
+	}
+	args, err := r.arguments()
+	if err != nil {
+		return err
+	}
+	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
+		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
+	limits := host.DefaultLimits(abi.KindTool).Narrow(asked).Narrow(r.asked)
+	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(),
+		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
+	if err != nil {
+		return err
+	}
+	var ended flow.CallResult
+	call := &genai.FunctionCall{ID: "call-1", Name: r.tool, Args: args}
+	runner, key, err := r.runner(ctx, plugin, call, flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }})
+	if err != nil {
+		return err
+	}
+	var acts session.Actions
+	for ev, err := range runner.Run(ctx, key, flow.Text("call the tool")) {
+		if err != nil {
+			return err
+		}
+		if len(ev.Responses()) > 0 {
+			acts = ev.Actions
+		}
+	}
+	return r.report(m, &ended, acts, limits)
+}
+
+// chooseTool checks that the module has the tool, or picks its only one.
+func (r *toolRun) chooseTool(m *abi.Manifest) error {
+	var offered []string
+	for _, t := range m.Tools {
+		offered = append(offered, t.Name)
+	}
+	known := "it has " + strings.Join(offered, ", ")
+	if len(offered) == 0 {
+		return misuse("call an export with --export", "%s: plugin %s has no tool", r.file, m.Name)
+	}
+	if r.tool == "" && len(offered) > 1 {
+		return misuse(known, "%s: name the tool to call", r.file)
+	}
+	if r.tool == "" {
+		r.tool = offered[0]
+	}
+	for _, name := range offered {
+		if name == r.tool {
+			return nil
+		}
+	}
+	if near := app.Nearest(r.tool, offered); near != "" {
+		known = "did you mean " + near + "?"
+	}
+	return misuse(known, "%s: plugin %s has no tool %q, and there is no such file", r.file, m.Name, r.tool)
+}
+
+// arguments reads --args as strictly as everything that crosses the wall.
+func (r *toolRun) arguments() (map[string]any, error) {
+	data, err := r.value(r.flags.args)
+	if err != nil {
+		return nil, err
+	}
+	v, err := abi.Unmarshal(data)
+	if err != nil {
+		return nil, &commandError{What: "--args: " + err.Error(), Code: abi.ArgsInvalid, Exit: exitMisused,
+			Hint: `an object, such as --args '{"place":"Oslo"}'`}
+	}
+	args, ok := v.(map[string]any)
+	if !ok {
+		return nil, &commandError{What: "--args: not an object", Code: abi.ArgsInvalid, Exit: exitMisused,
+			Hint: `such as --args '{"place":"Oslo"}'`}
+	}
+	return args, nil
+}
+
+func (r *toolRun) clock() func() time.Time {
+	if r.now.IsZero() {
+		return nil
+	}
+	return func() time.Time { return r.now }
+}
+
+// runner wires the one run, with the state and artifacts of the command line.
+func (r *toolRun) runner(ctx context.Context, plugin *plugins.Plugin, call *genai.FunctionCall, o flow.Observer) (*flow.Runner, session.Key, error) {
+	key := session.Key{App: "plugin-run", User: "author", ID: "run-1"}
+	state, err := r.state()
+	if err != nil {
+		return nil, key, err
+	}
+	store := session.NewMemory()
+	if _, err := store.Create(ctx, key, state); err != nil {
+		return nil, key, err
+	}
+	artifacts := flow.NewMemoryArtifacts()
+	for _, entry := range r.flags.artifacts {
+		name, path, ok := strings.Cut(entry, "=")
+		if !ok {
+			return nil, key, misuse("", "--artifact %q: want NAME=PATH", entry)
+		}
+		data, err := r.readFile(path)
+		if err != nil {
+			return nil, key, err
+		}
+		part := genai.NewPartFromBytes(data, "application/octet-stream")
+		if utf8.Valid(data) {
+			part = genai.NewPartFromText(string(data))
+		}
+		if _, err := artifacts.Save(ctx, key, name, part); err != nil {
+			return nil, key, misuse("", "--artifact: %v", err)
+		}
+	}
+	agent := &flow.Agent{Name: "plugin_run", Model: &oneCall{call: call}, Tools: plugin.Tools()}
+	runner, err := flow.NewRunner(agent, store, flow.Config{Artifacts: artifacts, Observer: o, Now: r.clock()})
+	return runner, key, err
+}
+
+// state reads --state. Keys are spelled as grants spell them.
+func (r *toolRun) state() (map[string]any, error) {
+	state := map[string]any{}
+	for _, entry := range r.flags.state {
+		key, text, ok := strings.Cut(entry, "=")
+		scope, name, scoped := strings.Cut(key, ":")
+		if !ok || !scoped || name == "" || scope != "session" && scope != "user" && scope != "app" && scope != "temp" {
+			return nil, misuse(`such as --state 'user:unit="C"'`, "--state %q: want KEY=JSON, where KEY begins with session:, user:, app: or temp:", entry)
+		}
+		v, err := abi.Unmarshal([]byte(text))
+		if err != nil {
+			return nil, misuse(fmt.Sprintf(`a text is quoted: --state '%s="…"'`, key), "--state %s: not JSON: %v", key, err)
+		}
+		state[strings.TrimPrefix(key, "session:")] = v
+	}
+	return state, nil
+}
+
+// report prints how the call ended.
+func (r *toolRun) report(m *abi.Manifest, ended *flow.CallResult, acts session.Actions, limits host.Limits) error {
+	c := &callReport{Format: 1, Tool: r.tool, Code: ended.Code, Ran: ended.Ran}
+	if receipt, ok := ended.Receipt.(host.Receipt); ok && receipt.Module != "" {
+		c.Receipt = &receipt
+	}
+	if data, err := json.Marshal(acts); err == nil && string(data) != "{}" {
+		c.Actions = data
+	}
+	if ended.Code != abi.OK {
+		text := callText(ended)
+		c.Message = text
+		return r.finish(c, nil, limits, &commandError{What: r.tool + ": " + text, Code: ended.Code, Hint: r.failureHint(m, ended.Code), Exit: exitNotDone})
+	}
+	result := []byte("null") // the tool has nothing to say yet
+	if ended.Response != nil {
+		var err error
+		if result, err = abi.Marshal(ended.Response); err != nil {
+			return err
+		}
+	}
+	c.Result = result
+	return r.finish(c, result, limits, nil)
+}
+
+// callText says why a call failed, for its author.
+func callText(ended *flow.CallResult) string {
+	ce, ok := errors.AsType[*flow.CallError](ended.Err)
+	switch {
+	case !ok && ended.Err != nil:
+		return ended.Err.Error()
+	case !ok:
+		return string(ended.Code)
+	case ce.Code == abi.GuestError:
+		return "the tool reported: " + ce.Text
+	}
+	text := ce.Text
+	if text == "" {
+		text = ce.Code.Sentence()
+	}
+	if ce.Err != nil {
+		text += ": " + ce.Err.Error()
+	}
+	return text
+}
+
+func (r *toolRun) failureHint(m *abi.Manifest, code abi.Code) string {
+	switch code {
+	case abi.ArgsInvalid:
+		return fmt.Sprintf("sandboxd plugin inspect %s shows the arguments", r.file)
+	case abi.GuestMemory:
+		return fmt.Sprintf("read in pieces, or raise the limit: at most %s", size(host.DefaultLimits(abi.KindTool).MemoryBytes))
+	case abi.ConfirmationPending:
+		return "the tool asks a person first; an app shows the question"
+	}
+	return r.trace.hint(m, r.flags.replay)
+}
+
+// callExport calls an export with no document around its input. A module without
+// a manifest is given one for the occasion, so that it can be loaded.
+func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules app.Modules, g *guestFile) error {
+	input, err := r.input()
+	if err != nil {
+		return err
+	}
+	wasm := g.wasm
+	if bin, err := wasmbin.Decode(wasm); err == nil && len(bin.Custom(abi.ManifestSection)) == 0 {
+		manifest := &abi.Manifest{ABI: abi.Version, Name: "unnamed", Version: "0", Tools: []abi.Tool{{Name: "export", Export: r.flags.export, Raw: true}}}
+		if wasm, err = modules.Pack(ctx, wasm, manifest); err != nil {
+			return moduleError(g.name, g.wasm, err)
+		}
+	}
+	module, err := engine.Load(ctx, wasm)
+	if err != nil {
+		return moduleError(g.name, g.wasm, err)
+	}
+	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
+	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now,
+		Access: host.Access{Egress: r.egress, Log: func(string, string) {}}, Trace: r.trace.call})
+	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
+	if failed, ok := errors.AsType[*host.GuestError](err); ok {
+		c.Code, c.Message, c.Receipt = failed.Code, guestText(failed), &failed.Receipt
+		return r.finish(c, nil, limits, &commandError{What: r.flags.export + ": " + c.Message, Code: failed.Code, Hint: r.trace.hint(nil, r.flags.replay), Exit: exitNotDone})
+	}
+	if err != nil {
+		return err
+	}
+	c.Receipt = &reply.Receipt
+	if utf8.Valid(reply.Output) {
+		text := string(reply.Output)
+		c.Output = &text
+	} else {
+		c.Output64 = reply.Output
+	}
+	return r.finish(c, reply.Output, limits, nil)
+}
+
+// input reads --input. A value that names a file is that file.
+func (r *toolRun) input() ([]byte, error) {
+	if text := r.flags.input; text != "" && len(text) < 4096 && r.names(text) {
+		return r.readFile(text)
+	}
+	return r.value(r.flags.input)
+}
+
+// A oneCall is a model that asks for one call, and when it is answered has no
+// more to say.
+type oneCall struct {
+	call  *genai.FunctionCall
+	asked atomic.Bool
+}
+
+// Name implements [flow.Model].
+func (m *oneCall) Name() string { return "one-call" }
+
+// Generate implements [flow.Model].
+func (m *oneCall) Generate(context.Context, *flow.Request, bool) iter.Seq2[*session.Response, error] {
+	return func(yield func(*session.Response, error) bool) {
+		content := genai.NewContentFromText("done", genai.RoleModel)
+		if !m.asked.Swap(true) {
+			content = &genai.Content{Role: genai.RoleModel, Parts: []*genai.Part{{FunctionCall: m.call}}}
+		}
+		yield(&session.Response{Content: content}, nil)
+	}
+}

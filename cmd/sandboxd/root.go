@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// run runs the command that e.args names and returns the exit code.
+func run(ctx context.Context, e *env) int {
+	root := newRoot(e)
+	root.SetArgs(slices.Concat([]string{}, e.args)) // never nil: cobra would ask package os
+	root.SetIn(e.stdin)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	return e.report(root.ExecuteContext(ctx))
+}
+
+// newRoot returns the command tree. Each command stands in a file of its own,
+// and has what it needs of the process in e.
+func newRoot(e *env) *cobra.Command {
+	root := group("sandboxd", "Run agents whose every tool, hook and guard is a WebAssembly guest")
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.PersistentFlags().StringVar(&e.color, "color", "auto", "colour: `WHEN` is auto, always or never")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"auto", "always", "never"}, e.color) {
+			return misuse("try auto, always or never", "--color %q: not a choice", e.color)
+		}
+		return nil
+	}
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(help)
+	root.SetUsageFunc(func(c *cobra.Command) error { help(c, nil); return nil })
+	root.AddCommand(
+		runCommand(e),
+		group("plugin", "Make, build, look into and run plugins",
+			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
+		group("audit", "Read what was decided", auditVerifyCommand(e)),
+		configCommand(e),
+		versionCommand(e),
+	)
+	return root
+}
+
+// group returns a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(c, args[0])
+		}
+		c.SetOut(c.ErrOrStderr())
+		help(c, nil)
+		return misuse("", "%s: no command named", c.CommandPath())
+	}}
+	c.AddCommand(commands...)
+	return c
+}
+
+// unknownCommand is the error for a command that parent does not have.
+func unknownCommand(parent *cobra.Command, name string) error {
+	var names []string
+	for _, c := range parent.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	hint := parent.CommandPath() + " --help"
+	if near := app.Nearest(name, names); near != "" {
+		hint = "did you mean " + parent.CommandPath() + " " + near + "?"
+	}
+	return misuse(hint, "unknown command %q", name)
+}
+
+// flagError turns what the flag parser says into an error with a hint.
+func flagError(c *cobra.Command, err error) error {
+	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
+		return unknownCommand(c, args[0]) // it is the command that has the flag
+	}
+	hint := c.CommandPath() + " --help"
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := app.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			hint = "did you mean --" + near + "?"
+		}
+	}
+	return misuse(hint, "%s", err.Error())
+}
+
+// exactly returns a check that a command has its arguments, named as in its
+// usage: "FILE", and "[FILE]" for one that may be left out.
+func exactly(names ...string) cobra.PositionalArgs {
+	least := 0
+	for _, name := range names {
+		if !strings.HasPrefix(name, "[") {
+			least++
+		}
+	}
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return misuse(c.CommandPath()+" --help", "%s: %s missing", c.CommandPath(), names[len(args)])
+		case len(args) > len(names):
+			return misuse(c.CommandPath()+" --help", "%s: %q is one argument too many", c.CommandPath(), args[len(names)])
+		}
+		return nil
+	}
+}
+
+// misuse is the error for a command line that cannot be meant.
+func misuse(hint, format string, args ...any) error {
+	return &commandError{What: fmt.Sprintf(format, args...), Code: abi.Usage, Hint: hint, Exit: exitMisused}
+}

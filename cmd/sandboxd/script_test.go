@@ -1,0 +1,113 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// cacheDir is the cache of all tests, so that a guest is built and compiled once.
+var cacheDir string
+
+func TestMain(m *testing.M) {
+	testscript.Main(withCache{m}, map[string]func(){"sandboxd": main})
+}
+
+type withCache struct{ *testing.M }
+
+func (m withCache) Run() int {
+	var err error
+	if cacheDir, err = os.MkdirTemp("", "sandboxd-cache-*"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(cacheDir)
+	return m.M.Run()
+}
+
+// TestScripts runs what users type.
+func TestScripts(t *testing.T) {
+	shared := cacheDir
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches := strings.Fields(string(out))
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		Setup: func(s *testscript.Env) error {
+			s.Setenv("XDG_CACHE_HOME", shared)
+			s.Setenv("HOME", shared)
+			s.Setenv("GOCACHE", caches[0])
+			s.Setenv("GOMODCACHE", caches[1])
+			s.Setenv("GOPROXY", "off")
+			s.Setenv("GOFLAGS", "")
+			s.Setenv("GEMINI_API_KEY", "")
+			for _, name := range []string{"weather", "csv"} {
+				if err := copyExample(name, s.WorkDir); err != nil {
+					return err
+				}
+			}
+			s.Setenv("PATH", s.Getenv("PATH")+string(os.PathListSeparator)+filepath.Dir(goTool(t)))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit},
+	})
+}
+
+// copyExample copies an example app into a folder. Its plugins stay where they
+// are, in the module that they are part of.
+func copyExample(name, into string) error {
+	from, err := filepath.Abs(filepath.Join("..", "..", "examples", name))
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(into, name)
+	for _, dir := range []string{"files", "fixtures"} {
+		if _, err := os.Stat(filepath.Join(from, dir)); err != nil {
+			continue
+		}
+		if err := os.CopyFS(filepath.Join(to, dir), os.DirFS(filepath.Join(from, dir))); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, file := range []string{"agent.yaml", "replies.yaml"} {
+		data, err := os.ReadFile(filepath.Join(from, file))
+		if err != nil {
+			return err
+		}
+		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
+		if err := os.WriteFile(filepath.Join(to, file), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// edit FILE OLD NEW replaces a text that stands in the file once.
+func edit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: edit FILE OLD NEW")
+	}
+	data := ts.ReadFile(args[0])
+	old, with := strings.ReplaceAll(args[1], `\n`, "\n"), strings.ReplaceAll(args[2], `\n`, "\n")
+	if strings.Count(data, old) != 1 {
+		ts.Fatalf("edit: %q stands in %s %d times", old, args[0], strings.Count(data, old))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(data, old, with, 1)), 0o644))
+}
+
+func goTool(t *testing.T) string {
+	path, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

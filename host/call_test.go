@@ -1,0 +1,378 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// split returns module and name of a host function: "extism.alloc", "wasi.fd_write"
+// and, of sandboxd:host, the name alone.
+func split(full string) (module, name string) {
+	if name, ok := strings.CutPrefix(full, "extism."); ok {
+		return abi.ImportExtism, name
+	}
+	if name, ok := strings.CutPrefix(full, "wasi."); ok {
+		return abi.ImportWASI, name
+	}
+	return abi.ImportHost, full
+}
+
+// one builds a module whose export call runs code after the imports named. The
+// indices of these are in fn, by full and by short name.
+func one(typ string, names []string, code func(fn map[string]int) []byte) *builder {
+	b := &builder{}
+	fn := map[string]int{}
+	for _, full := range names {
+		module, name := split(full)
+		fn[full] = b.use(module, name)
+		fn[name] = fn[full]
+	}
+	b.pages(1)
+	b.put(0, `{"ok":true}`)
+	b.fn("call", typ, 4, code(fn))
+	return b
+}
+
+func join(parts ...[]byte) []byte { return with(parts...) }
+
+func with(parts ...[]byte) []byte {
+	var all []byte
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// TestEndings runs guests that end in every way there is, each as its own code.
+func TestEndings(t *testing.T) {
+	answer := func(fn map[string]int) []byte { return join(i32(0), i32(11), callFn(fn["output_set"])) }
+	tests := []struct {
+		name   string
+		module *builder
+		limits Limits
+		code   abi.Code
+		detail string
+	}{
+		{"spins", one(":", nil, func(map[string]int) []byte { return loop() }), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		{"spins in start", func() *builder {
+			b := plain()
+			b.start = leb(b.fn("", ":", 0, loop()))
+			return b
+		}(), Limits{Startup: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		{"spins in _initialize", func() *builder {
+			b := plain()
+			b.fn("_initialize", ":", 0, loop())
+			return b
+		}(), Limits{Startup: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		{"sleeps", one(":", []string{"wasi.poll_oneoff"}, func(fn map[string]int) []byte {
+			// One subscription to the monotonic clock, an hour from now.
+			return join(i32(1024+16), i32(1), []byte{0x36, 2, 0}, i32(1024+24), i64(int64(time.Hour)), []byte{0x37, 3, 0},
+				i32(1024), i32(2048), i32(1), i32(4096), callFn(fn["poll_oneoff"]), drop)
+		}), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		{"recurses", func() *builder {
+			b := &builder{}
+			b.fn("call", ":", 1, callFn(0))
+			return b
+		}(), Limits{}, abi.GuestStack, "stack overflow"},
+		{"traps", one(":", nil, func(map[string]int) []byte { return unreachable }), Limits{}, abi.GuestTrap, "unreachable"},
+		{"traps in start", func() *builder {
+			b := plain()
+			b.start = leb(b.fn("", ":", 0, unreachable))
+			return b
+		}(), Limits{}, abi.GuestTrap, "unreachable"},
+		{"divides by zero", one(":", nil, func(map[string]int) []byte { return join(i32(1), i32(0), []byte{0x6d}, drop) }), Limits{}, abi.GuestTrap, "divide by zero"},
+		{"reads past memory", one(":", nil, func(map[string]int) []byte { return join(i32(-1), []byte{0x28, 2, 0}, drop) }), Limits{}, abi.GuestTrap, "out of bounds"},
+		{"traps when memory is refused", one(":", nil, func(map[string]int) []byte {
+			return join(grow(20), i32(-1), []byte{0x46, 0x04, 0x40, 0x00, 0x0b}) // if memory.grow is -1, unreachable
+		}), Limits{MemoryBytes: 1 << 20}, abi.GuestMemory, "refused"},
+		{"begins with too much memory", plain(), Limits{MemoryBytes: 1 << 15}, abi.GuestMemory, "begins with 65536"},
+		{"exits 0", one(":", []string{"wasi.proc_exit"}, func(fn map[string]int) []byte { return join(i32(0), callFn(fn["proc_exit"])) }), Limits{}, abi.GuestTrap, "exit code 0"},
+		{"exits 0 after output", one(":", []string{"output_set", "wasi.proc_exit"}, func(fn map[string]int) []byte {
+			return join(answer(fn), i32(0), callFn(fn["proc_exit"]))
+		}), Limits{}, abi.GuestTrap, "exit code 0"},
+		{"exits 3", one(":", []string{"wasi.proc_exit"}, func(fn map[string]int) []byte { return join(i32(3), callFn(fn["proc_exit"])) }), Limits{}, abi.GuestTrap, "exit code 3"},
+		{"exits like the engine's timeout", one(":", []string{"wasi.proc_exit"}, func(fn map[string]int) []byte {
+			return join(i32(-0x10000001), callFn(fn["proc_exit"]))
+		}), Limits{}, abi.GuestTrap, "exit code 4026531839"},
+		{"answers nothing", one(":", nil, func(map[string]int) []byte { return nil }), Limits{}, abi.GuestOutputInvalid, "no output"},
+		{"answers empty", one(":", []string{"output_set"}, func(fn map[string]int) []byte { return join(i32(0), i32(0), callFn(fn["output_set"])) }), Limits{}, abi.GuestOutputInvalid, "no output"},
+		{"answers in start only", func() *builder {
+			b := &builder{}
+			set := b.use(abi.ImportHost, "output_set")
+			b.pages(1)
+			b.fn("call", ":", 0)
+			b.start = leb(b.fn("", ":", 0, i32(0), i32(2), callFn(set)))
+			return b
+		}(), Limits{}, abi.GuestOutputInvalid, "no output"},
+		{"answers 2 MB", one(":", []string{"output_set"}, func(fn map[string]int) []byte {
+			return join(grow(32), drop, i32(0), i32(2<<20), callFn(fn["output_set"]))
+		}), Limits{}, abi.GuestOutputTooLarge, "2097152"},
+		{"answers 2 MB through Extism", one(":", []string{"extism.alloc", "extism.output_set"}, func(fn map[string]int) []byte {
+			return join(i64(2<<20), callFn(fn["alloc"]), i64(2<<20), callFn(fn["output_set"]))
+		}), Limits{}, abi.GuestOutputTooLarge, "2097152"},
+		{"returns a code", one(":i", []string{"output_set"}, func(fn map[string]int) []byte { return join(answer(fn), i32(5)) }), Limits{}, abi.GuestError, ""},
+		{"returns a code of 64 bits", one(":I", []string{"output_set"}, func(fn map[string]int) []byte { return join(answer(fn), i64(1)) }), Limits{}, abi.GuestError, ""},
+		{"floods host calls", one(":", []string{"extism.http_status_code"}, func(fn map[string]int) []byte {
+			return loop(callFn(fn["http_status_code"]), drop)
+		}), Limits{}, abi.HostcallLimit, "1000"},
+		{"floods the log", one(":", []string{"log"}, func(fn map[string]int) []byte {
+			return loop(i32(0), i32(11), callFn(fn["log"]), drop)
+		}), Limits{}, abi.HostcallLimit, "1000"},
+		{"floods standard output", one(":", []string{"wasi.fd_write"}, func(fn map[string]int) []byte {
+			return join(i32(1028), i32(11), []byte{0x36, 2, 0}, loop(i32(1), i32(1024), i32(1), i32(2048), callFn(fn["fd_write"]), drop))
+		}), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		{"draws randomness without end", one(":", []string{"wasi.random_get"}, func(fn map[string]int) []byte {
+			return loop(i32(0), i32(1<<15), callFn(fn["random_get"]), drop)
+		}), Limits{}, abi.GuestTrap, "randomness"},
+		{"hoards blocks", one(":", []string{"extism.alloc"}, func(fn map[string]int) []byte {
+			return loop(i64(1<<20), callFn(fn["alloc"]), []byte{0x50, 0x04, 0x40, 0x00, 0x0b}) // if alloc is 0, unreachable
+		}), Limits{}, abi.GuestMemory, "refused"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			m := load(t, test.module.bytes())
+			from := time.Now()
+			e := fails(t, m, &Call{Export: "call", Limits: test.limits}, test.code)
+			if !strings.Contains(e.Detail, test.detail) {
+				t.Errorf("detail %q, want %q", e.Detail, test.detail)
+			}
+			if e.Message == "" || e.Code != abi.GuestError && e.Message != e.Code.Sentence() {
+				t.Errorf("message %q", e.Message)
+			}
+			if took := time.Since(from); took > 3*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+func TestSuccess(t *testing.T) {
+	for _, typ := range []string{":", ":i", ":I"} {
+		m := load(t, one(typ, []string{"output_set"}, func(fn map[string]int) []byte {
+			code := join(i32(0), i32(11), callFn(fn["output_set"]))
+			switch typ {
+			case ":i":
+				code = append(code, i32(0)...)
+			case ":I":
+				code = append(code, i64(1<<32)...) // the code is the low half
+			}
+			return code
+		}).bytes())
+		var out struct{ OK bool }
+		reply := succeeds(t, m, &Call{Export: "call"}, &out)
+		if !out.OK || reply.Receipt.HostCalls != 1 || reply.Receipt.PeakBytes != 1<<16 {
+			t.Errorf("%s: output %s, receipt %+v", typ, reply.Output, reply.Receipt)
+		}
+	}
+}
+
+func TestCallRefuses(t *testing.T) {
+	m := load(t, plain().bytes())
+	fails(t, m, &Call{Export: "nothing"}, abi.ModuleABI)
+	fails(t, m, &Call{Export: "call", Input: make([]byte, 11), Limits: Limits{InputBytes: 10}}, abi.GuestMemory)
+	fails(t, m, &Call{Export: "call", Limits: Limits{OutputBytes: 1}}, abi.GuestOutputTooLarge)
+	fails(t, m, &Call{Export: "call", Limits: Limits{HostCalls: -1, OutputBytes: -1}}, abi.GuestOutputTooLarge)
+}
+
+func TestCancelled(t *testing.T) {
+	m := load(t, one(":", []string{"log"}, func(fn map[string]int) []byte {
+		return join(i32(0), i32(11), callFn(fn["log"]), drop, loop())
+	}).bytes())
+	ctx, cancel := context.WithCancel(t.Context())
+	// The first host call says that the guest runs.
+	call := &Call{Export: "call", Trace: func(HostCall) { cancel() }}
+	failsIn(t, ctx, m, call, abi.Cancelled)
+	failsIn(t, ctx, m, call, abi.Cancelled) // and when it is over before
+
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	failsIn(t, ctx, m, &Call{Export: "call"}, abi.Cancelled)
+}
+
+// TestNothingBeforeTheCall: no grant is effective in the start function and in
+// _initialize, and the call finds nothing of them on the host's side.
+func TestNothingBeforeTheCall(t *testing.T) {
+	b := &builder{}
+	fn := map[string]int{}
+	for _, name := range []string{"output_set", "log", "input_length"} {
+		fn[name] = b.use(abi.ImportHost, name)
+	}
+	for _, name := range []string{"alloc", "error_set", "memory_bytes"} {
+		fn[name] = b.use(abi.ImportExtism, name)
+	}
+	b.pages(1)
+	b.put(0, `{"message":"early"}`)
+	b.put(100, `["0"]`)
+	early := b.fn("", ":", 0,
+		i32(0), i32(19), callFn(fn["log"]), drop,
+		i32(0), i32(19), callFn(fn["output_set"]),
+		i64(100), callFn(fn["alloc"]), callFn(fn["error_set"]),
+		callFn(fn["input_length"]), []byte{0x50, 0x45, 0x04, 0x40, 0x00, 0x0b}) // unreachable if there is input
+	b.start = leb(early)
+	b.fn("_initialize", ":", 0, callFn(early))
+	// The digit of the answer is the number of bytes in blocks.
+	b.fn("call", ":", 0, i32(102), callFn(fn["memory_bytes"]), i64('0'), []byte{0x7c, 0xa7, 0x3a, 0, 0},
+		i32(100), i32(5), callFn(fn["output_set"]))
+	m := load(t, b.bytes())
+	var logged int
+	var out []string
+	reply := succeeds(t, m, &Call{Export: "call", Input: []byte("input"), Grants: grants(t, "log"),
+		Access: Access{Log: func(string, string) { logged++ }}}, &out)
+	if logged != 0 || len(out) != 1 || out[0] != "0" {
+		t.Errorf("logged %d lines, output %s", logged, reply.Output)
+	}
+	if got := fmt.Sprint(reply.Receipt.Denied); got != "[log]" {
+		t.Errorf("denied %s, want [log]", got)
+	}
+}
+
+// TestFreshInstance: nothing of a call is left for the next.
+func TestFreshInstance(t *testing.T) {
+	m := load(t, one(":", []string{"output_set"}, func(fn map[string]int) []byte {
+		// Adds one to a digit in memory and answers it.
+		return join(i32(4), i32(4), []byte{0x2d, 0, 0}, i32(1), []byte{0x6a, 0x3a, 0, 0}, i32(0), i32(11), callFn(fn["output_set"]))
+	}).bytes())
+	first, err := m.Call(t.Context(), &Call{Export: "call"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := m.Call(t.Context(), &Call{Export: "call"})
+	if err != nil || string(first.Output) != string(second.Output) || string(first.Output) == `{"ok":true}` {
+		t.Errorf("outputs %s and %s, error %v", first.Output, second.Output, err)
+	}
+}
+
+// TestParallel: each of 64 calls at once has its own input, grants and limits.
+func TestParallel(t *testing.T) {
+	m := loadGo(t)
+	allowed := grants(t, "log", "state read session:mine")
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			id := fmt.Sprintf("call-%d", i)
+			input := fmt.Sprintf(`{"do":"calls","calls":[{"name":"state_get","request":{"key":"session:mine"}},{"name":"log","request":{"message":%q}}]}`, id)
+			c := &Call{Export: "call", Input: []byte(input), Limits: Limits{HostCalls: 10 + i, Wall: time.Minute}}
+			var lines []string
+			c.Access = Access{State: memState{"session:mine": json.RawMessage(`"` + id + `"`)},
+				Log: func(_, message string) { lines = append(lines, message) }}
+			if i%2 == 0 {
+				c.Grants = allowed
+			}
+			reply, err := m.Call(t.Context(), c)
+			if err != nil {
+				t.Errorf("%s: %v", id, err)
+				return
+			}
+			want, denied := `{\"found\":true,\"value\":\"`+id+`\"}`, 0
+			if i%2 == 1 {
+				want, denied = "capability_denied", 2
+			}
+			if !strings.Contains(string(reply.Output), want) || len(reply.Receipt.Denied) != denied || len(lines) != (2-denied)/2 {
+				t.Errorf("%s: output %s, receipt %+v, log %q", id, reply.Output, reply.Receipt, lines)
+			}
+			if len(lines) == 1 && lines[0] != id {
+				t.Errorf("%s: log %q", id, lines)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestGoEndings(t *testing.T) {
+	m := loadGo(t)
+	e := fails(t, m, &Call{Export: "call", Input: []byte(`{"do":"panic"}`)}, abi.GuestTrap)
+	if !strings.Contains(e.Detail, "panic: on purpose") {
+		t.Errorf("detail %q has not the text of the panic", e.Detail)
+	}
+	if strings.Contains(e.Message, "purpose") {
+		t.Errorf("message %q shows internals", e.Message)
+	}
+	e = fails(t, m, &Call{Export: "call", Input: []byte(`{"do":"exit","n":0}`)}, abi.GuestTrap)
+	if !strings.Contains(e.Detail, "exit code 0") {
+		t.Errorf("detail %q", e.Detail)
+	}
+	fails(t, m, &Call{Export: "call", Input: []byte(`{"do":"nothing"}`)}, abi.GuestError)
+}
+
+// TestGoHoard runs in a child process: what it does must not meet the tests'
+// own memory.
+func TestGoHoard(t *testing.T) {
+	if os.Getenv("HOST_TEST_HOARD") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestGoHoard$", "-test.v")
+		cmd.Env = append(os.Environ(), "HOST_TEST_HOARD=1", "GOMEMLIMIT=512MiB")
+		if text, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(text), "hoard ended as guest_memory") {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		return
+	}
+	m := loadGo(t)
+	e := fails(t, m, &Call{Export: "call", Input: []byte(`{"do":"hoard"}`), Limits: Limits{MemoryBytes: 32 << 20}}, abi.GuestMemory)
+	if e.Receipt.PeakBytes > 32<<20 || e.Receipt.PeakBytes < 16<<20 {
+		t.Errorf("peak %d of 32 MiB", e.Receipt.PeakBytes)
+	}
+	t.Log("hoard ended as", e.Code)
+}
+
+func TestHostBug(t *testing.T) {
+	e, log := openEngine(t)
+	m, err := e.Load(t.Context(), packed(t, one(":", []string{"log"}, func(fn map[string]int) []byte {
+		return join(i32(1024), i32(0), callFn(fn["log"]), drop)
+	}).bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bug := range []any{"a string", fmt.Errorf("an error"), nil} {
+		failure := fails(t, m, &Call{Export: "call", Trace: func(HostCall) {
+			if bug == nil {
+				var none map[string]int
+				none["x"] = 1
+			}
+			panic(bug)
+		}}, abi.GuestTrap)
+		if failure.Detail != string(abi.GuestTrap)+": a host function failed" || !strings.Contains(log.String(), "panic in a guest call") {
+			t.Errorf("bug %v: detail %q, log %s", bug, failure.Detail, log)
+		}
+		log.Reset()
+	}
+}
+
+func TestLimitsNarrow(t *testing.T) {
+	a := Limits{MemoryBytes: 10, Wall: 5, HostCalls: 3}
+	b := Limits{MemoryBytes: 5, Wall: 50, OutputBytes: 7}
+	want := Limits{MemoryBytes: 5, Wall: 5, HostCalls: 3, OutputBytes: 7}
+	if got := a.Narrow(b); got != want {
+		t.Errorf("narrowed to %+v, want %+v", got, want)
+	}
+	if got := b.Narrow(a); got != want {
+		t.Errorf("the other way %+v, want %+v", got, want)
+	}
+	if guard := DefaultLimits(abi.KindGuard); guard.MemoryBytes != 16<<20 || guard.Wall != 50*time.Millisecond || guard.HostCalls != 1000 {
+		t.Errorf("guard %+v", guard)
+	}
+	if DefaultLimits("") == DefaultLimits(abi.KindTool) {
+		t.Error("a kind that is none has the limits of a tool")
+	}
+}
+
+type memState map[string]json.RawMessage
+
+func (s memState) Get(_ context.Context, key string) (json.RawMessage, bool, error) {
+	v, ok := s[key]
+	return v, ok, nil
+}
+
+func (s memState) Set(_ context.Context, values map[string]json.RawMessage) error {
+	for k, v := range values {
+		s[k] = v
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/agent.schema.json")
+
+const least = "format: 1\nname: x\nmodel: {use: script, script: r.yaml}\nagent: {name: a}\n"
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestLoadMistakes(t *testing.T) {
+	for _, c := range []struct{ name, text, want, hint string }{
+		{"empty", "", "agent.yaml: empty", ""},
+		{"not YAML", "a: [", "agent.yaml: line 1", ""},
+		{"a list", "- a", "agent.yaml:1: want an object, have a list", ""},
+		{"second document", least + "---\na: 1", "a second document", ""},
+		{"unknown key", least + "plugin: []\n", "agent.yaml:5: plugin: unknown key", "did you mean plugins?"},
+		{"unknown key far from all", least + "zzzzzzzz: 1\n", "zzzzzzzz: unknown key", "known keys: format"},
+		{"key twice", least + "hooks: []\nhooks: []\n", "already defined|hooks: there twice", ""},
+		{"missing", "format: 1\nname: x\nagent: {name: a}\n", "agent.yaml:1: model: missing", ""},
+		{"number for text", "format: 1\nname: 7\nmodel: {use: script, script: r.yaml}\nagent: {name: a}\n", "name: want text, have number 7", `quote it: "7"`},
+		{"choice", strings.Replace(least, "use: script", "use: gpt", 1), `model.use: "gpt": want one of script, gemini`, ""},
+		{"no script", strings.Replace(least, ", script: r.yaml", "", 1), "model: script is missing", "add script: replies.yaml"},
+		{"script for gemini", strings.Replace(least, "use: script", "use: gemini, name: g", 1), "model.script: has no meaning for use: gemini", ""},
+		{"format", strings.Replace(least, "format: 1", "format: 3", 1), "format: 3: want 1", "write format: 1"},
+		{"name", strings.Replace(least, "name: x", "name: X", 1), `name: name "X": want a lower-case letter`, ""},
+		{"reserved name", strings.Replace(least, "name: x", "name: adk_x", 1), `"adk_x": reserved`, ""},
+		{"steps", least + "confirm: {expires: soon}\n", `confirm.expires: want a time span such as 2s, have text "soon"`, ""},
+		{"negative span", least + "confirm: {expires: -2s}\n", "want a time span", ""},
+		{"memory", least + "plugins: [{name: p, module: m, limits: {memory: much}}]\n", "plugins[0].limits.memory: want a size such as 32MiB", ""},
+		{"no module", least + "plugins: [{name: p}]\n", "plugins[0]: want one of module and source", ""},
+		{"module and source", least + "plugins: [{name: p, module: m, source: s}]\n", "plugins[0]: want one of module and source", ""},
+		{"digest of a source", least + "guards: [{name: g, source: s, digest: 'sha256:00'}]\n", "guards[0].digest: a source has no digest", ""},
+		{"two plugins of one name", least + "plugins: [{name: p, module: m}, {name: p, module: n}]\n", `plugins[1].name: "p" is the name of two plugins`, ""},
+		{"hook of nobody", least + "hooks: [p]\n", `hooks[0]: "p" is no plugin of this app`, ""},
+		{"time", least + "dev: {now: yesterday}\n", `dev.now: "yesterday": want RFC 3339`, ""},
+		{"fail open", least + "guards: [{name: g, policy: p, on_failure: allow}]\n", "guards[0].on_failure: unknown key", ""},
+		{"alias", least + "plugins: [&p {name: p, module: m}, *p]\n", "want an object, have an alias", ""},
+		{"settings with a number that is none in JSON", least + "guards: [{name: g, policy: p, settings: {a: 0x10}}]\n", `number "0x10" is not written as in JSON`, ""},
+		{"instruction", strings.Replace(least, "{name: a}", "{name: a, instruction: [b]}", 1), "want a text or {file: NAME}, have a list", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Load(write(t, c.text))
+			if err == nil {
+				t.Fatalf("%s: no error", c.text)
+			}
+			found := false
+			for part := range strings.SplitSeq(c.want, "|") {
+				found = found || strings.Contains(err.Error(), part)
+			}
+			if !found {
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Code != abi.ConfigInvalid && e.Code != abi.Usage {
+				t.Fatalf("%v is no *Error with a code of a mistake", err)
+			}
+			if !strings.Contains(e.Hint, c.hint) {
+				t.Fatalf("hint %q, want %q", e.Hint, c.hint)
+			}
+		})
+	}
+}
+
+func TestLoadFindsAllMistakes(t *testing.T) {
+	_, err := Load(write(t, "format: 1\nnme: x\nmodel: {use: x}\nagent: {name: 1}\n"))
+	for _, want := range []string{"nme: unknown key", "model.use", "agent.name: want text", "name: missing"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}
+
+func TestLoadNoApp(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "nowhere"), filepath.Join(write(t, least), FileName)} {
+		_, err := Load(dir)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != abi.Usage || e.Hint == "" {
+			t.Errorf("%s: got %v, want a usage error with a hint", dir, err)
+		}
+	}
+}
+
+const full = `format: 1
+name: desk
+model: {use: gemini, name: m, base_url: "http://127.0.0.1:1"}
+agent:
+  name: clerk
+  description: A clerk.
+  instruction: {file: clerk.md}
+  tools: [a, b]
+  output_key: out
+  limits: {steps: 3, parallel_calls: 2, wall: 90s}
+plugins:
+  - name: p
+    module: p.wasm
+    digest: sha256:00
+    grants: [log]
+    tools: {a: {as: aa, grants: [], confirm: always}}
+    limits: {wall: 2s, memory: 32MiB, host_calls: 5, output: 1KiB}
+    config: {k: "1"}
+hooks: [p]
+guards:
+  - name: g
+    policy: g.wasm
+    guard: inner
+    settings: {from: "1000", n: 1.50, l: [true, null]}
+artifacts: {dir: files}
+confirm: {expires: 1h}
+store: {audit: a.log}
+ceiling: [log]
+dev: {replay: r, now: "2026-03-01T09:00:00Z"}
+`
+
+// TestFullFile: every key there is can be read, printed and read again.
+func TestFullFile(t *testing.T) {
+	f, err := Load(write(t, full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(f.Guards[0].Settings); got != `{"from":"1000","l":[true,null],"n":1.50}` {
+		t.Errorf("settings %s: want the text of numbers kept", got)
+	}
+	if f.Plugins[0].Limits.Memory != 32<<20 || f.Agent.Instruction.File != "clerk.md" || f.Plugins[0].Tools["a"].Grants == nil {
+		t.Errorf("read %+v", f)
+	}
+	for _, g := range []*File{f, f.WithDefaults()} {
+		out, err := yaml.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(write(t, string(out)))
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, out)
+		}
+		twice, err := yaml.Marshal(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(twice) != string(out) {
+			t.Errorf("printed\n%s\nread and printed again\n%s", out, twice)
+		}
+	}
+}
+
+func TestWithDefaults(t *testing.T) {
+	f, err := Load(write(t, least+"plugins: [{name: p, module: m, grants: [log]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := f.WithDefaults()
+	most := host.DefaultLimits(abi.KindTool)
+	if d.Agent.Limits.Steps != 50 || Duration(most.Wall) != d.Plugins[0].Limits.Wall || d.Store.Audit != defaultAudit || len(d.Ceiling) != 1 {
+		t.Errorf("got %+v", d)
+	}
+	if f.Plugins[0].Limits.Wall != 0 || f.Ceiling != nil {
+		t.Error("the file itself was changed")
+	}
+}
+
+// TestSchema: docs/agent.schema.json is the published copy, and it accepts what
+// Load accepts.
+func TestSchema(t *testing.T) {
+	const path = "../../docs/agent.schema.json"
+	if *update {
+		if err := os.WriteFile(path, Schema(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(published) != string(Schema()) {
+		t.Fatal("docs/agent.schema.json is not the schema of this code: go test ./internal/app -update")
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(published, &s); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(text string) error {
+		var v any
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			return err
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		var generic any
+		if err := json.Unmarshal(data, &generic); err != nil {
+			return err
+		}
+		return resolved.Validate(generic)
+	}
+	for _, good := range []string{least, full} {
+		if err := check(good); err != nil {
+			t.Errorf("the schema refuses\n%s%v", good, err)
+		}
+	}
+	for _, bad := range []string{least + "plugin: []\n", strings.Replace(least, "use: script", "use: gpt", 1), "format: 1\n",
+		least + "guards: [{name: g, policy: p, on_failure: allow}]\n"} {
+		if check(bad) == nil {
+			t.Errorf("the schema accepts\n%s", bad)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"plugins", "hooks", "guards", "grants"}
+	for word, want := range map[string]string{"plugin": "plugins", "grant": "grants", "gaurds": "guards", "hook": "hooks", "xyz": "", "": ""} {
+		if got := Nearest(word, names); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// FileName is the name of the file that makes a directory an app.
+const FileName = "agent.yaml"
+
+// maxFileBytes bounds agent.yaml.
+const maxFileBytes = 1 << 20
+
+// A File is agent.yaml. The tags doc and enum are the published schema's.
+type File struct {
+	Format    int       `yaml:"format" required:"true" doc:"1"`
+	Name      string    `yaml:"name" required:"true" doc:"the app's name: a lower-case letter, then a-z 0-9 _ -"`
+	Model     Model     `yaml:"model" required:"true" doc:"who answers"`
+	Agent     Agent     `yaml:"agent" required:"true" doc:"the agent"`
+	Plugins   []Plugin  `yaml:"plugins,omitempty" doc:"modules that offer tools and hooks"`
+	Hooks     []string  `yaml:"hooks,omitempty" doc:"names of plugins whose hooks run, in order; the first answer wins"`
+	Guards    []Guard   `yaml:"guards,omitempty" doc:"what judges every call; the worst verdict counts"`
+	Artifacts Artifacts `yaml:"artifacts,omitempty" doc:"files the agent's tools may be granted"`
+	Confirm   Confirm   `yaml:"confirm,omitempty" doc:"questions to people"`
+	Store     Store     `yaml:"store,omitempty" doc:"what is kept"`
+	Ceiling   Lines     `yaml:"ceiling,omitempty" doc:"the most any grant above may give; absent: the grants are the ceiling"`
+	Dev       Dev       `yaml:"dev,omitempty" doc:"for sandboxd run only"`
+
+	dir  string
+	line map[string]int // of each path in the file
+}
+
+// Model says who answers.
+type Model struct {
+	Use     string `yaml:"use" required:"true" enum:"script,gemini" doc:"script: written replies, offline; gemini: the Gemini API, with the key in GEMINI_API_KEY"`
+	Script  string `yaml:"script,omitempty" doc:"script: the file of replies"`
+	Name    string `yaml:"name,omitempty" doc:"gemini: the model's name"`
+	BaseURL string `yaml:"base_url,omitempty" doc:"gemini: another address of the service; default Google's"`
+}
+
+// Agent is the one agent of the app.
+type Agent struct {
+	Name        string      `yaml:"name" required:"true" doc:"a letter or _, then letters, digits and _"`
+	Description string      `yaml:"description,omitempty" doc:"for the model"`
+	Instruction Text        `yaml:"instruction,omitempty" doc:"for the model: a text, or {file: NAME}; {key} is filled from state"`
+	Tools       []string    `yaml:"tools,omitempty" doc:"names of tools; one that is not listed is not offered and cannot be called"`
+	OutputKey   string      `yaml:"output_key,omitempty" doc:"state key that keeps the final text"`
+	Limits      AgentLimits `yaml:"limits,omitempty" doc:"of one run"`
+}
+
+// AgentLimits bound one run.
+type AgentLimits struct {
+	Steps         int      `yaml:"steps,omitempty" doc:"model calls; default 50"`
+	ParallelCalls int      `yaml:"parallel_calls,omitempty" doc:"tool calls at the same time; default 64"`
+	Wall          Duration `yaml:"wall,omitempty" doc:"the whole run; default 10m"`
+}
+
+// Plugin is one plugin of the app.
+type Plugin struct {
+	Name   string                `yaml:"name" required:"true" doc:"its name in the app"`
+	Module string                `yaml:"module,omitempty" doc:"the module's file"`
+	Source string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
+	Digest string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Grants []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
+	Tools  map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
+	Limits PluginLimits          `yaml:"limits,omitempty" doc:"of one call, downwards only"`
+	Config map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
+}
+
+// PluginTool configures one tool.
+type PluginTool struct {
+	As      string `yaml:"as,omitempty" doc:"the name the model sees"`
+	Grants  Lines  `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
+	Confirm string `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
+}
+
+// PluginLimits bound one call of a tool.
+type PluginLimits struct {
+	Wall      Duration `yaml:"wall,omitempty" doc:"default and most 5s"`
+	Memory    Bytes    `yaml:"memory,omitempty" doc:"default and most 64MiB"`
+	HostCalls int      `yaml:"host_calls,omitempty" doc:"default and most 1000"`
+	Output    Bytes    `yaml:"output,omitempty" doc:"default and most 1MiB"`
+}
+
+// Guard is one guard of the app.
+type Guard struct {
+	Name     string `yaml:"name" required:"true" doc:"its name in the app"`
+	Policy   string `yaml:"policy,omitempty" doc:"the module's file"`
+	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a Go guard, built when needed"`
+	Digest   string `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Guard    string `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
+	Settings JSON   `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`
+}
+
+// Artifacts are files offered to tools.
+type Artifacts struct {
+	Dir string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
+}
+
+// Confirm configures questions to people.
+type Confirm struct {
+	Expires Duration `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
+}
+
+// Store says where things are kept.
+type Store struct {
+	Audit string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
+}
+
+// Dev is for development.
+type Dev struct {
+	Replay string `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
+	Now    string `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
+}
+
+// An Error is a mistake in an app.
+type Error struct {
+	Code abi.Code
+	Text string // what, value and bound; begins with the place
+	Hint string // what to do; may be empty
+}
+
+func (e *Error) Error() string { return e.Text }
+
+func bad(code abi.Code, hint, format string, args ...any) *Error {
+	return &Error{Code: code, Hint: hint, Text: fmt.Sprintf(format, args...)}
+}
+
+// Load reads dir/agent.yaml. The error joins every mistake found, each an [*Error].
+func Load(dir string) (*File, error) {
+	name := filepath.Join(dir, FileName)
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return nil, bad(abi.Usage, "an APP is a folder with "+FileName, "%s: not a folder", dir)
+	}
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, bad(abi.Usage, "an APP is a folder with "+FileName, "%s: no such file", name)
+	}
+	if err != nil {
+		return nil, bad(abi.Usage, "", "%v", err)
+	}
+	f := &File{dir: dir}
+	if err := parse(data, f); err != nil {
+		return nil, err
+	}
+	return f, f.check()
+}
+
+// Dir returns the app's folder.
+func (f *File) Dir() string { return f.dir }
+
+// at names a place in the file for errors.
+func (f *File) at(path string) string {
+	if n := f.line[path]; n > 0 {
+		return fmt.Sprintf("%s:%d: %s", FileName, n, path)
+	}
+	return FileName + ": " + path
+}
+
+// path returns a file of the app. Paths are relative to the app's folder.
+func (f *File) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(f.dir, name)
+}
+
+// check finds what the types cannot say.
+func (f *File) check() error {
+	var errs []error
+	add := func(path, hint, format string, args ...any) {
+		errs = append(errs, bad(abi.ConfigInvalid, hint, "%s: %s", f.at(path), fmt.Sprintf(format, args...)))
+	}
+	if f.Format != 1 {
+		add("format", "write format: 1", "%d: want 1", f.Format)
+	}
+	if err := abi.ValidName(f.Name); err != nil {
+		add("name", "", "%v", err)
+	}
+	switch f.Model.Use {
+	case "script":
+		if f.Model.Script == "" {
+			add("model", "add script: replies.yaml", "script is missing")
+		}
+		if f.Model.Name != "" || f.Model.BaseURL != "" {
+			add("model", "", "name and base_url have no meaning for use: script")
+		}
+	case "gemini":
+		if f.Model.Name == "" {
+			add("model", "add name: MODEL", "name is missing")
+		}
+		if f.Model.Script != "" {
+			add("model.script", "", "has no meaning for use: gemini")
+		}
+	}
+	plugins := map[string]bool{}
+	for i, p := range f.Plugins {
+		path := fmt.Sprintf("plugins[%d]", i)
+		if plugins[p.Name] {
+			add(path+".name", "", "%q is the name of two plugins", p.Name)
+		}
+		plugins[p.Name] = true
+		if (p.Module == "") == (p.Source == "") {
+			add(path, "", "want one of module and source")
+		}
+		if p.Source != "" && p.Digest != "" {
+			add(path+".digest", "build the module and name it with module", "a source has no digest")
+		}
+	}
+	for i, h := range f.Hooks {
+		if !plugins[h] {
+			add(fmt.Sprintf("hooks[%d]", i), "", "%q is no plugin of this app", h)
+		}
+	}
+	guards := map[string]bool{}
+	for i, g := range f.Guards {
+		path := fmt.Sprintf("guards[%d]", i)
+		if guards[g.Name] {
+			add(path+".name", "", "%q is the name of two guards", g.Name)
+		}
+		guards[g.Name] = true
+		if (g.Policy == "") == (g.Source == "") {
+			add(path, "", "want one of policy and source")
+		}
+		if g.Source != "" && g.Digest != "" {
+			add(path+".digest", "build the module and name it with policy", "a source has no digest")
+		}
+	}
+	if f.Dev.Now != "" {
+		if _, err := time.Parse(time.RFC3339, f.Dev.Now); err != nil {
+			add("dev.now", "such as 2026-03-02T09:00:00Z", "%q: want RFC 3339", f.Dev.Now)
+		}
+	}
+	return errors.Join(errs...)
+}

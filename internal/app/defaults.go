@@ -1,0 +1,52 @@
+package app
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// defaultAudit is where an app's audit log is, below its folder.
+const defaultAudit = ".sandboxd/audit.log"
+
+// limits are those of a run, as far as the file says.
+func (f *File) limits() flow.Limits {
+	l := f.Agent.Limits
+	return flow.Limits{Steps: l.Steps, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
+}
+
+// WithDefaults returns the file with every default that is in force written out.
+// The receiver is not changed.
+func (f *File) WithDefaults() *File {
+	out := *f
+	run := f.limits().WithDefaults()
+	out.Agent.Limits = AgentLimits{Steps: run.Steps, ParallelCalls: run.Parallel, Wall: Duration(run.Wall)}
+	out.Confirm.Expires = cmp.Or(f.Confirm.Expires, Duration(flow.DefaultExpires))
+	out.Store.Audit = cmp.Or(f.Store.Audit, defaultAudit)
+	most := host.DefaultLimits(abi.KindTool)
+	out.Plugins = nil
+	for _, p := range f.Plugins {
+		p.Limits.Wall = cmp.Or(p.Limits.Wall, Duration(most.Wall))
+		p.Limits.Memory = cmp.Or(p.Limits.Memory, Bytes(most.MemoryBytes))
+		p.Limits.HostCalls = cmp.Or(p.Limits.HostCalls, most.HostCalls)
+		p.Limits.Output = cmp.Or(p.Limits.Output, Bytes(most.OutputBytes))
+		tools := map[string]PluginTool{}
+		for name, t := range p.Tools {
+			t.Confirm = cmp.Or(t.Confirm, "guards")
+			tools[name] = t
+		}
+		if len(tools) > 0 {
+			p.Tools = tools
+		}
+		out.Plugins = append(out.Plugins, p)
+	}
+	if f.Ceiling == nil {
+		for _, p := range f.Plugins {
+			out.Ceiling = append(out.Ceiling, p.Grants...)
+		}
+	}
+	return &out
+}

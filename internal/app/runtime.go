@@ -1,0 +1,359 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/gemini"
+	"github.com/sandboxd/sandboxd/flow/script"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/plugins"
+	"github.com/sandboxd/sandboxd/policies"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// Options are what a runtime needs beside the file.
+type Options struct {
+	Modules  Modules
+	Egress   func(replay *host.Cassettes) *host.Egress // default [host.NewEgress]
+	Getenv   func(string) string                       // for GEMINI_API_KEY
+	Replay   string                                    // instead of dev.replay
+	Observer flow.Observer
+	Trace    func(tool, callID string, call host.HostCall)
+	Logger   *slog.Logger // nil: silent
+}
+
+// A Runtime is an app that can run. It is safe for concurrent use.
+type Runtime struct {
+	File      *File
+	Runner    *flow.Runner
+	Store     session.Store
+	Plugins   []*plugins.Plugin
+	Guards    []flow.Guard
+	artifacts *flow.MemoryArtifacts
+	closers   []io.Closer
+}
+
+// Open wires an app. Its maker closes it. Errors are [*Error] where the app is
+// to blame.
+func Open(ctx context.Context, f *File, o Options) (*Runtime, error) {
+	rt := &Runtime{File: f, Store: session.NewMemory(), artifacts: flow.NewMemoryArtifacts()}
+	if err := rt.open(ctx, o); err != nil {
+		return nil, errors.Join(err, rt.Close())
+	}
+	return rt, nil
+}
+
+// Close frees what Open took.
+func (rt *Runtime) Close() error {
+	var errs []error
+	for _, c := range rt.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (rt *Runtime) open(ctx context.Context, o Options) error {
+	f := rt.File
+	log, err := rt.auditLog()
+	if err != nil {
+		return err
+	}
+	egress, err := rt.egress(o)
+	if err != nil {
+		return err
+	}
+	ceiling, err := f.ceiling()
+	if err != nil {
+		return err
+	}
+	now, err := f.clock()
+	if err != nil {
+		return err
+	}
+	var hooks []flow.Hooks
+	byName := map[string]*plugins.Plugin{}
+	for i, p := range f.Plugins {
+		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Now: now, Trace: o.Trace})
+		if err != nil {
+			return err
+		}
+		rt.Plugins = append(rt.Plugins, plugin)
+		byName[p.Name] = plugin
+	}
+	for _, name := range f.Hooks {
+		hooks = append(hooks, byName[name].Hooks())
+	}
+	for i, g := range f.Guards {
+		guard, err := rt.guard(ctx, i, g, o)
+		if err != nil {
+			return err
+		}
+		rt.Guards = append(rt.Guards, guard)
+	}
+	tools, err := rt.tools()
+	if err != nil {
+		return err
+	}
+	model, err := rt.model(ctx, o)
+	if err != nil {
+		return err
+	}
+	instruction := f.Agent.Instruction.Text
+	if name := f.Agent.Instruction.File; name != "" {
+		data, err := os.ReadFile(f.path(name))
+		if err != nil {
+			return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent.instruction"), err)
+		}
+		instruction = string(data)
+	}
+	cfg := flow.Config{
+		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
+		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
+	}
+	rt.Runner, err = flow.NewRunner(&flow.Agent{Name: f.Agent.Name, Description: f.Agent.Description, Instruction: instruction,
+		Model: model, Tools: tools, OutputKey: f.Agent.OutputKey}, rt.Store, cfg)
+	if err != nil {
+		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent"), err)
+	}
+	return nil
+}
+
+// clock returns the clock that the app runs by, nil for the real one. It goes on
+// from dev.now.
+func (f *File) clock() (func() time.Time, error) {
+	if f.Dev.Now == "" {
+		return nil, nil
+	}
+	now, err := time.Parse(time.RFC3339, f.Dev.Now)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	return func() time.Time { return now.Add(time.Since(began)) }, nil
+}
+
+// AuditPath returns where the app's audit log is.
+func (f *File) AuditPath() string {
+	return f.path(cmp.Or(f.Store.Audit, filepath.FromSlash(defaultAudit)))
+}
+
+func (rt *Runtime) auditLog() (*audit.Log, error) {
+	path := rt.File.AuditPath()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, bad(abi.StorageUnavailable, "name a file that can be written in store.audit", "audit log: %v", err)
+	}
+	log, err := audit.Open(path)
+	if err != nil {
+		return nil, bad(abi.StorageUnavailable, "sandboxd audit verify "+path, "audit log: %v", err)
+	}
+	rt.closers = append(rt.closers, log)
+	return log, nil
+}
+
+func (rt *Runtime) egress(o Options) (*host.Egress, error) {
+	var replay *host.Cassettes
+	if path := cmp.Or(o.Replay, rt.File.Dev.Replay); path != "" {
+		if o.Replay == "" {
+			path = rt.File.path(path)
+		}
+		var err error
+		if replay, err = host.OpenCassettes(path); err != nil {
+			return nil, bad(abi.ConfigInvalid, "", "%s: %v", rt.File.at("dev.replay"), err)
+		}
+	}
+	if o.Egress != nil {
+		return o.Egress(replay), nil
+	}
+	return host.NewEgress(replay), nil
+}
+
+// ceiling is the most that grants may give: what the file says, or else the
+// grants themselves.
+func (f *File) ceiling() (capability.Set, error) {
+	lines, path := f.Ceiling, "ceiling"
+	if f.Ceiling == nil {
+		for _, p := range f.Plugins {
+			lines = append(lines, p.Grants...)
+		}
+		path = "plugins"
+	}
+	set, err := capability.ParseSet(lines)
+	if err != nil && f.Ceiling != nil {
+		return set, f.capabilityError(path, err)
+	}
+	if err != nil { // the plugin with the bad line names it better
+		return capability.Set{}, nil
+	}
+	return set, nil
+}
+
+func (f *File) capabilityError(path string, err error) *Error {
+	return bad(abi.CapabilityInvalid, "sandboxd help grants", "%s: %v", f.at(path), err)
+}
+
+func (f *File) grants(path string, lines []string) (capability.Set, error) {
+	for i, line := range lines {
+		if _, err := capability.Parse(line); err != nil {
+			return capability.Set{}, f.capabilityError(fmt.Sprintf("%s[%d]", path, i), err)
+		}
+	}
+	return capability.ParseSet(lines)
+}
+
+func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg plugins.Config) (*plugins.Plugin, error) {
+	f, path := rt.File, fmt.Sprintf("plugins[%d]", i)
+	module, err := rt.module(ctx, "plugin "+p.Name, p.Module, p.Source, p.Digest, o)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Name, cfg.Values = p.Name, p.Config
+	if cfg.Grants, err = f.grants(path+".grants", p.Grants); err != nil {
+		return nil, err
+	}
+	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
+		return nil, err
+	}
+	cfg.Tools = map[string]plugins.ToolConfig{}
+	for name, t := range p.Tools {
+		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always"}
+		if t.Grants != nil {
+			set, err := f.grants(fmt.Sprintf("%s.tools.%s.grants", path, name), t.Grants)
+			if err != nil {
+				return nil, err
+			}
+			tc.Grants = &set
+		}
+		cfg.Tools[name] = tc
+	}
+	plugin, err := plugins.New(module, cfg)
+	if err == nil {
+		return plugin, nil
+	}
+	if ge, ok := errors.AsType[*plugins.GrantError](err); ok {
+		hint := "a grant cannot add; ask the author, or drop the line"
+		if ge.Ceiling {
+			hint = "sandboxd config print"
+		}
+		return nil, bad(abi.CapabilityDenied, hint, "%v", err)
+	}
+	return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
+}
+
+// limits lowers the default limits of a tool; raising them is an error.
+func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
+	most := host.DefaultLimits(abi.KindTool)
+	for _, x := range []struct {
+		name       string
+		value, max int64
+		text       string
+	}{
+		{"wall", int64(l.Wall), int64(most.Wall), time.Duration(l.Wall).String() + " exceeds " + most.Wall.String()},
+		{"memory", int64(l.Memory), most.MemoryBytes, fmt.Sprintf("%d bytes exceed %d", l.Memory, most.MemoryBytes)},
+		{"host_calls", int64(l.HostCalls), int64(most.HostCalls), fmt.Sprintf("%d exceeds %d", l.HostCalls, most.HostCalls)},
+		{"output", int64(l.Output), most.OutputBytes, fmt.Sprintf("%d bytes exceed %d", l.Output, most.OutputBytes)},
+	} {
+		if x.value > x.max {
+			return host.Limits{}, bad(abi.ConfigInvalid, "limits in "+FileName+" only go down", "%s: %s", f.at(path+"."+x.name), x.text)
+		}
+	}
+	return host.Limits{Wall: time.Duration(l.Wall), MemoryBytes: int64(l.Memory), HostCalls: l.HostCalls, OutputBytes: int64(l.Output)}, nil
+}
+
+func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.Guard, error) {
+	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
+	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, g.Digest, o)
+	if err != nil {
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == abi.NotFound {
+			return nil, bad(abi.PolicyUnavailable, "fix the path; there is no setting that skips a guard", "%s; every call would be denied", e.Text)
+		}
+		return nil, err
+	}
+	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger})
+	if err == nil {
+		return guard, nil
+	}
+	if se, ok := errors.AsType[*policies.SettingsError](err); ok {
+		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", g.Name, f.at(path+".settings")+": "+se.Err.Error())
+	}
+	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
+}
+
+// tools picks the agent's tools, in its order, from all plugins.
+func (rt *Runtime) tools() ([]flow.Tool, error) {
+	f := rt.File
+	type offer struct {
+		tool flow.Tool
+		by   []string
+	}
+	offers := map[string]*offer{}
+	var names []string
+	for _, p := range rt.Plugins {
+		for _, t := range p.Tools() {
+			name := t.Spec().Name
+			if offers[name] == nil {
+				offers[name] = &offer{tool: t}
+				names = append(names, name)
+			}
+			offers[name].by = append(offers[name].by, p.Name())
+		}
+	}
+	var tools []flow.Tool
+	seen := map[string]bool{}
+	for i, name := range f.Agent.Tools {
+		path := fmt.Sprintf("agent.tools[%d]", i)
+		of := offers[name]
+		switch {
+		case of == nil:
+			hint := "plugins offer: " + cmp.Or(strings.Join(names, ", "), "nothing")
+			if near := Nearest(name, names); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			return nil, bad(abi.ConfigInvalid, hint, "%s: no plugin offers tool %q", f.at(path), name)
+		case len(of.by) > 1:
+			return nil, bad(abi.VersionConflict, fmt.Sprintf("rename one: tools: {%s: {as: %s_%s}}", name, of.by[1], name),
+				"tool %s: offered by plugins %s", name, strings.Join(of.by, " and "))
+		case seen[name]:
+			return nil, bad(abi.ConfigInvalid, "", "%s: %q is there twice", f.at(path), name)
+		}
+		seen[name] = true
+		tools = append(tools, of.tool)
+	}
+	return tools, nil
+}
+
+func (rt *Runtime) model(ctx context.Context, o Options) (flow.Model, error) {
+	f := rt.File
+	if f.Model.Use == "script" {
+		m, err := script.Open(f.path(f.Model.Script))
+		if err != nil {
+			return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at("model.script"), err)
+		}
+		return m, nil
+	}
+	key := ""
+	if o.Getenv != nil {
+		key = o.Getenv("GEMINI_API_KEY")
+	}
+	if key == "" {
+		return nil, bad(abi.ConfigInvalid, "export GEMINI_API_KEY=…, or use: script", "model: variable GEMINI_API_KEY is not set")
+	}
+	m, err := gemini.New(ctx, gemini.Config{Name: f.Model.Name, APIKey: key, BaseURL: f.Model.BaseURL})
+	if err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at("model"), err)
+	}
+	return m, nil
+}

@@ -1,0 +1,214 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Text is a text in the file, or the content of a file beside it.
+type Text struct {
+	Text string
+	File string
+}
+
+// A Duration is a time span such as 2s or 120s.
+type Duration time.Duration
+
+// Bytes is a size such as 32MiB.
+type Bytes int64
+
+// JSON is any value, kept as JSON with the text of its numbers.
+type JSON json.RawMessage
+
+// Lines are capabilities for which an empty list, which gives nothing, differs
+// from an absent one.
+type Lines []string
+
+// IsZero reports whether the list is absent.
+func (l Lines) IsZero() bool { return l == nil }
+
+// scalar types read themselves; the error is the end of a sentence that begins
+// with the place.
+type scalar interface {
+	fromYAML(n *yaml.Node) error
+}
+
+// MarshalYAML writes the text, or where it is.
+func (t Text) MarshalYAML() (any, error) {
+	if t.File != "" {
+		return map[string]string{"file": t.File}, nil
+	}
+	return t.Text, nil
+}
+
+// IsZero reports whether nothing was written.
+func (t Text) IsZero() bool { return t == Text{} }
+
+// MarshalYAML writes a span as it is read.
+func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
+
+// MarshalYAML writes a size as it is read.
+func (b Bytes) MarshalYAML() (any, error) {
+	for _, u := range []struct {
+		suffix string
+		unit   Bytes
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if b%u.unit == 0 && b > 0 {
+			return fmt.Sprintf("%d%s", b/u.unit, u.suffix), nil
+		}
+	}
+	return fmt.Sprintf("%dB", b), nil
+}
+
+// MarshalYAML writes the value.
+func (j JSON) MarshalYAML() (any, error) {
+	if len(j) == 0 {
+		return nil, nil
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(j, &n); err != nil { // JSON is YAML
+		return nil, err
+	}
+	plain(&n)
+	return n.Content[0], nil
+}
+
+// plain makes a node that was read from JSON look like YAML.
+func plain(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		plain(c)
+	}
+}
+
+func (t *Text) fromYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		t.Text = n.Value
+		return nil
+	}
+	if n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Value == "file" && n.Content[1].ShortTag() == "!!str" {
+		t.File = n.Content[1].Value
+		return nil
+	}
+	return fmt.Errorf("want a text or {file: NAME}, have %s", kindOf(n))
+}
+
+func (d *Duration) fromYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || v <= 0 {
+		return fmt.Errorf("want a time span such as 2s, have %s", kindOf(n))
+	}
+	*d = Duration(v)
+	return nil
+}
+
+func (b *Bytes) fromYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		for _, u := range []struct {
+			suffix string
+			unit   int64
+		}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}, {"", 1}} {
+			digits, ok := strings.CutSuffix(n.Value, u.suffix)
+			if !ok {
+				continue
+			}
+			v, err := strconv.ParseInt(digits, 10, 64)
+			if err == nil && v > 0 && v < 1<<40/u.unit {
+				*b = Bytes(v * u.unit)
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("want a size such as 32MiB, have %s", kindOf(n))
+}
+
+func (j *JSON) fromYAML(n *yaml.Node) error {
+	v, err := toJSON(n, 1)
+	if err != nil {
+		return err
+	}
+	doc, err := abi.Marshal(v)
+	*j = JSON(doc)
+	return err
+}
+
+// toJSON turns a node into generic JSON. Numbers keep their text, and must be
+// written as JSON writes them.
+func toJSON(n *yaml.Node, depth int) (any, error) {
+	if depth > abi.MaxDepth {
+		return nil, fmt.Errorf("nesting exceeds %d", abi.MaxDepth)
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str" {
+				return nil, fmt.Errorf("line %d: want a text as key, have %s", k.Line, kindOf(k))
+			}
+			if _, ok := m[k.Value]; ok {
+				return nil, fmt.Errorf("line %d: key %q is there twice", k.Line, k.Value)
+			}
+			v, err := toJSON(n.Content[i+1], depth+1)
+			if err != nil {
+				return nil, err
+			}
+			m[k.Value] = v
+		}
+		return m, nil
+	case yaml.SequenceNode:
+		l := make([]any, len(n.Content))
+		for i, e := range n.Content {
+			v, err := toJSON(e, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			l[i] = v
+		}
+		return l, nil
+	case yaml.ScalarNode:
+		switch n.ShortTag() {
+		case "!!null":
+			return nil, nil
+		case "!!bool":
+			return strings.EqualFold(n.Value, "true"), nil
+		case "!!int", "!!float":
+			if _, err := abi.Canonical([]byte(n.Value)); err != nil {
+				return nil, fmt.Errorf("line %d: number %q is not written as in JSON", n.Line, n.Value)
+			}
+			return json.Number(n.Value), nil
+		}
+		return n.Value, nil
+	}
+	return nil, fmt.Errorf("line %d: %s is not allowed", n.Line, kindOf(n))
+}
+
+// kindOf names what a node is, for errors.
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias"
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "nothing"
+	case "!!str":
+		return fmt.Sprintf("text %q", n.Value)
+	case "!!int", "!!float":
+		return "number " + n.Value
+	case "!!bool":
+		return n.Value
+	}
+	return fmt.Sprintf("%q", n.Value)
+}
