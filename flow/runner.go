@@ -26,6 +26,7 @@ type Config struct {
 	Hooks     []Hooks    // go before the agent's own; ADK's plugins
 	Guards    []Guard    // judge every call; names must differ
 	Artifacts Artifacts  // nil: there are none
+	Memory    Memory     // nil: there is none
 	Audit     audit.Sink // nil: nothing is recorded; an error of the sink refuses the call
 	Observer  Observer
 	Logger    *slog.Logger // nil: silent

@@ -18,6 +18,7 @@ type recorder struct {
 	calls     []any
 	hooks     []any
 	listCalls map[string]any
+	queries   []any
 	effects   []Effect
 	bad       error // what a guest said and nobody could read
 }
@@ -64,6 +65,12 @@ func (r *recorder) listed(set string) {
 	}
 	n, _ := r.listCalls[set].(int)
 	r.listCalls[set] = n + 1
+}
+
+func (r *recorder) searched(query string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queries = append(r.queries, query)
 }
 
 // A hookEntry is one entry of a plugin's or agent's list of hooks.

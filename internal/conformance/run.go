@@ -37,6 +37,7 @@ func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (
 	out["tool_calls"] = list(s.rec.calls)
 	set(out, "hook_log", s.rec.hooks)
 	set(out, "toolset_list_calls", s.rec.listCalls)
+	set(out, "memory_queries", s.rec.queries)
 	key := sessionKey("", "")
 	sess, err := s.store.Get(ctx, key)
 	if err != nil {

@@ -49,8 +49,6 @@ func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorde
 		return nil, notBuilt("running an agent on a branch")
 	case v.Compaction != nil:
 		return nil, notBuilt("compaction")
-	case v.Memory != nil:
-		return nil, notBuilt("memory")
 	}
 	var err error
 	if s.agent, err = s.buildAgent(ctx, v.Agent); err != nil {
@@ -65,7 +63,7 @@ func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorde
 			s.plugins = append(s.plugins, hooks)
 		}
 	}
-	cfg := flow.Config{Hooks: s.plugins}
+	cfg := flow.Config{Hooks: s.plugins, Memory: &scriptedMemory{v.Memory, rec}}
 	if !v.NoArtifactService {
 		s.artifacts = flow.NewMemoryArtifacts()
 		cfg.Artifacts = s.artifacts
@@ -235,6 +233,16 @@ func (s *scenario) buildTool(ctx context.Context, key string) (flow.Tool, error)
 		return tool, nil
 	case "public_only":
 		return publicTool{&spec}, nil
+	case "load_artifacts":
+		return flow.LoadArtifacts(), nil
+	case "load_memory":
+		return flow.LoadMemory(), nil
+	case "preload_memory":
+		return flow.PreloadMemory(), nil
+	case "exit_loop":
+		return flow.ExitLoop(), nil
+	case "example":
+		return flow.Examples(t.Examples...), nil
 	}
 	return nil, notBuilt("tool kind " + t.Kind)
 }
@@ -261,6 +269,21 @@ func predicate(c *confirmIf) func(map[string]any) bool {
 		}
 		return false
 	}
+}
+
+// A scriptedMemory finds everything, whatever the query.
+type scriptedMemory struct {
+	entries []memorySpec
+	rec     *recorder
+}
+
+func (m *scriptedMemory) Search(_ context.Context, _ session.Key, query string) ([]flow.MemoryEntry, error) {
+	m.rec.searched(query)
+	var found []flow.MemoryEntry
+	for _, e := range m.entries {
+		found = append(found, flow.MemoryEntry{Author: e.Author, Content: genai.NewContentFromText(e.Text, genai.RoleUser), Time: e.Timestamp})
+	}
+	return found, nil
 }
 
 // A requestTool only edits requests.

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/genai"
 
+	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -35,7 +37,7 @@ type Vector struct {
 	SeedEvents        []seedEvent             `json:"seed_events"`
 	Artifacts         []artifactSpec          `json:"artifacts"`
 	NoArtifactService bool                    `json:"no_artifact_service"`
-	Memory            json.RawMessage         `json:"memory"`
+	Memory            []memorySpec            `json:"memory"`
 	Invocation        *struct {
 		Branch         string `json:"branch"`
 		IsolationScope string `json:"isolation_scope"`
@@ -93,7 +95,7 @@ type toolSpec struct {
 	Agent             json.RawMessage  `json:"agent"`
 	Skip              bool             `json:"skip_summarization"`
 	Native            json.RawMessage  `json:"native"`
-	Examples          json.RawMessage  `json:"examples"`
+	Examples          []flow.Example   `json:"examples"`
 }
 
 type confirmIf struct {
@@ -173,6 +175,12 @@ func (s seedEvent) event() *session.Event {
 		ev.OutputTranscription = &genai.Transcription{Text: s.OutputTranscription}
 	}
 	return ev
+}
+
+type memorySpec struct {
+	Author    string    `json:"author"`
+	Text      string    `json:"text"`
+	Timestamp time.Time `json:"timestamp"`
 }
 
 type artifactSpec struct {
