@@ -14,7 +14,8 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// ExitLoop returns the tool exit_loop, with which a model ends the loop it works in.
+// ExitLoop returns the tool exit_loop, with which a model ends the [LoopAgent] it
+// works in.
 func ExitLoop() Tool {
 	return NewTool(Spec{Name: "exit_loop", Description: "Exits the loop.\n\nCall this function only when you are instructed to do so.\n", Effects: abi.None},
 		func(ctx *ToolContext, _ struct{}) (map[string]string, error) {

@@ -138,6 +138,8 @@ type ToolContext struct {
 
 	callID       string
 	confirmation *session.Confirmation
+	place        place     // for agents that run inside the call
+	emit         yieldFunc // what such an agent yields
 }
 
 // CallID returns the id of the call.

@@ -200,7 +200,7 @@ func checkCalls(t *testing.T, w *world, want session.CallState) {
 }
 
 func TestLimitsThatCannotBe(t *testing.T) {
-	for _, l := range []flow.Limits{{Steps: -1}, {CallsPerStep: -1}, {Parallel: -1}, {Wall: -1}, {Guard: -1}} {
+	for _, l := range []flow.Limits{{Steps: -1}, {Depth: -1}, {CallsPerStep: -1}, {Parallel: -1}, {Wall: -1}, {Guard: -1}} {
 		if _, err := flow.NewRunner(&flow.Agent{Name: "a"}, session.NewMemory(), flow.Config{Limits: l}); err == nil {
 			t.Errorf("limits %+v were taken", l)
 		}

@@ -96,6 +96,9 @@ func (s *scenario) turn(ctx context.Context, t turnSpec) map[string]any {
 	}
 	in := flow.Input{Content: s.fillIDs(t.Message), StateDelta: t.StateDelta, SaveBlobs: t.RunConfig.SaveBlobs,
 		Stream: t.RunConfig.StreamingMode == "sse"}
+	if at := s.v.Invocation; at != nil {
+		in.Direct = &flow.Placement{Branch: at.Branch, IsolationScope: at.IsolationScope}
+	}
 	events, errs := []any{}, []any(nil)
 	n := 0
 	for ev, err := range s.runner.Run(ctx, key, in) {

@@ -45,8 +45,6 @@ type scenario struct {
 func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (*scenario, error) {
 	s := &scenario{v: v, handlers: handlers, rec: rec, store: session.NewMemory()}
 	switch {
-	case v.Invocation != nil:
-		return nil, notBuilt("running an agent on a branch")
 	case v.Compaction != nil:
 		return nil, notBuilt("compaction")
 	}
@@ -107,22 +105,27 @@ func sessionKey(user, id string) session.Key {
 }
 
 func (s *scenario) buildAgent(ctx context.Context, a *agentSpec) (*flow.Agent, error) {
-	switch {
-	case a == nil:
+	if a == nil {
 		return nil, errors.New("vector has no agent")
-	case a.Type != "":
-		return nil, notBuilt("agent type " + a.Type)
-	case len(a.SubAgents) > 0:
-		return nil, notBuilt("sub-agents")
-	case a.Mode != "" && a.Mode != "chat":
-		return nil, notBuilt("mode " + a.Mode)
-	case a.OutputSchema != nil:
-		return nil, notBuilt("output schema")
-	case a.InputSchema != nil:
-		return nil, notBuilt("input schema")
 	}
 	agent := &flow.Agent{Name: a.Name, Description: a.Description, Instruction: a.Instruction, GlobalInstruction: a.GlobalInstruction,
+		Type: flow.AgentType(a.Type), MaxIterations: a.MaxIterations, Mode: flow.Mode(a.Mode),
+		NoTransferToParent: a.NoParent, NoTransferToPeers: a.NoPeers,
 		GenerateConfig: a.GenerateConfig, OutputKey: a.OutputKey, IncludeContents: flow.IncludeContents(a.IncludeContents)}
+	var err error
+	if agent.InputSchema, err = schemaOf(a.InputSchema); err != nil {
+		return nil, err
+	}
+	if agent.OutputSchema, err = schemaOf(a.OutputSchema); err != nil {
+		return nil, err
+	}
+	for _, sub := range a.SubAgents {
+		b, err := s.buildAgent(ctx, sub)
+		if err != nil {
+			return nil, err
+		}
+		agent.Agents = append(agent.Agents, b)
+	}
 	provider := func(text *string, fail string) func(*flow.Context) (string, error) {
 		if text == nil && fail == "" {
 			return nil
@@ -136,7 +139,7 @@ func (s *scenario) buildAgent(ctx context.Context, a *agentSpec) (*flow.Agent, e
 	}
 	agent.InstructionProvider = provider(a.Provider, a.ProviderError)
 	agent.GlobalInstructionProvider = provider(a.GlobalProvider, "")
-	if !a.NoModel {
+	if !a.NoModel && a.Type == "" {
 		agent.Model = s.buildModel(a)
 	}
 	for _, key := range a.Tools {

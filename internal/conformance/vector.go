@@ -66,7 +66,7 @@ type agentSpec struct {
 	GenerateConfig    *genai.GenerateContentConfig `json:"generate_config"`
 	NoParent          bool                         `json:"disallow_transfer_to_parent"`
 	NoPeers           bool                         `json:"disallow_transfer_to_peers"`
-	SubAgents         []json.RawMessage            `json:"sub_agents"`
+	SubAgents         []*agentSpec                 `json:"sub_agents"`
 	Tools             []string                     `json:"tools"`
 	Toolsets          []string                     `json:"toolsets"`
 	Callbacks         []hookSpec                   `json:"callbacks"`
@@ -92,7 +92,7 @@ type toolSpec struct {
 	PanicAfter        *int             `json:"panic_after"`
 	Panic             string           `json:"panic"`
 	AppendInstruction string           `json:"append_instruction"`
-	Agent             json.RawMessage  `json:"agent"`
+	Agent             *agentSpec       `json:"agent"`
 	Skip              bool             `json:"skip_summarization"`
 	Native            json.RawMessage  `json:"native"`
 	Examples          []flow.Example   `json:"examples"`
