@@ -149,6 +149,7 @@ func TestTreeErrors(t *testing.T) {
 		{"mode", &flow.Agent{Name: "r", Mode: "boss"}, `agent r: mode "boss": want "chat", "task" or "single_turn"`},
 		{"contents", &flow.Agent{Name: "r", IncludeContents: "some"}, `agent r: include contents "some": want "default", "none" or nothing`},
 		{"schema", &flow.Agent{Name: "r", OutputSchema: &jsonschema.Schema{Pattern: "("}}, "agent r: output schema: "},
+		{"agent tool", &flow.Agent{Name: "r", Tools: []flow.Tool{flow.AgentTool(&flow.Agent{Name: "1"}, flow.AgentToolOptions{})}}, `tool 1: agent "1": name: `},
 	} {
 		_, err := flow.NewRunner(c.agent, session.NewMemory(), flow.Config{})
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {

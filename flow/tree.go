@@ -14,16 +14,18 @@ type tree struct {
 	named  map[string]*Agent
 }
 
-// newTree checks the agents below root.
-func newTree(root *Agent) (*tree, error) {
+// newTree checks the agents below root, and those of its agent tools.
+func newTree(root *Agent) (*tree, error) { return newTreeOf(root, map[*Agent]bool{}) }
+
+func newTreeOf(root *Agent, seen map[*Agent]bool) (*tree, error) {
 	t := &tree{root: root, parent: map[*Agent]*Agent{}, named: map[string]*Agent{}}
-	if err := t.add(root, nil); err != nil {
+	if err := t.add(root, nil, seen); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *tree) add(a, parent *Agent) error {
+func (t *tree) add(a, parent *Agent, seen map[*Agent]bool) error {
 	if err := a.validate(); err != nil {
 		return err
 	}
@@ -34,11 +36,19 @@ func (t *tree) add(a, parent *Agent) error {
 		return fmt.Errorf("agent %s: there are two of that name", a.Name)
 	}
 	t.named[a.Name], t.parent[a] = a, parent
+	seen[a] = true
+	for _, tool := range a.Tools {
+		if at, ok := tool.(*agentTool); ok && !seen[at.agent] { // an agent may use itself
+			if _, err := newTreeOf(at.agent, seen); err != nil {
+				return fmt.Errorf("tool %s: %w", at.spec.Name, err)
+			}
+		}
+	}
 	for _, sub := range a.Agents {
 		if sub == nil {
 			return fmt.Errorf("agent %s: an agent below it is nil", a.Name)
 		}
-		if err := t.add(sub, a); err != nil {
+		if err := t.add(sub, a, seen); err != nil {
 			return err
 		}
 	}

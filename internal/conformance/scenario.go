@@ -236,6 +236,12 @@ func (s *scenario) buildTool(ctx context.Context, key string) (flow.Tool, error)
 		return tool, nil
 	case "public_only":
 		return publicTool{&spec}, nil
+	case "agent_tool":
+		agent, err := s.buildAgent(ctx, t.Agent)
+		if err != nil {
+			return nil, err
+		}
+		return flow.AgentTool(agent, flow.AgentToolOptions{SkipSummarization: t.Skip}), nil
 	case "load_artifacts":
 		return flow.LoadArtifacts(), nil
 	case "load_memory":
