@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,19 +151,29 @@ func TestLoad(t *testing.T) {
 	<-e.compile
 }
 
-func TestDescribeRejects(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	e, _ := openEngine(t)
+	describe := func(document string) []byte {
+		b := &builder{}
+		set := b.use(abi.ImportHost, "output_set")
+		b.pages(1)
+		b.put(0, document)
+		b.fn("describe", ":", 0, i32(0), i32(int64(len(document))), callFn(set))
+		return b.bytes()
+	}
+	m, err := e.Describe(t.Context(), describe(`{"abi":1,"name":"weather","version":"2","tools":[{"name":"today"}]}`))
+	if err != nil || m.Name != "weather" || len(m.Tools) != 1 || m.Tools[0].Name != "today" {
+		t.Errorf("manifest %+v, error %v", m, err)
+	}
 	if _, err := e.Describe(t.Context(), plain().bytes()); err == nil || !strings.Contains(err.Error(), "describe") {
 		t.Errorf("no export: error %v", err)
 	}
-	b := &builder{}
-	set := b.use(abi.ImportHost, "output_set")
-	b.pages(1)
-	b.put(0, `{"abi":1}`)
-	b.fn("describe", ":", 0, i32(0), i32(9), callFn(set))
-	_, err := e.Describe(t.Context(), b.bytes())
+	_, err = e.Describe(t.Context(), describe(`{"abi":1}`))
 	if reject, ok := errors.AsType[*RejectError](err); !ok || len(reject.Reasons) != 3 {
 		t.Errorf("incomplete manifest: error %v", err)
+	}
+	if _, err := e.Describe(t.Context(), describe("[")); !strings.Contains(fmt.Sprint(err), string(abi.ModuleABI)) {
+		t.Errorf("no manifest: error %v", err)
 	}
 }
 

@@ -38,6 +38,7 @@ func newRoot(e *env) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
+	root.SetHelpCommand(helpCommand())
 	root.SetUsageFunc(func(c *cobra.Command) error { help(c, nil); return nil })
 	root.AddCommand(
 		runCommand(e),
@@ -48,6 +49,7 @@ func newRoot(e *env) *cobra.Command {
 		conformanceCommand(e),
 		versionCommand(e),
 	)
+	root.AddCommand(topics()...)
 	return root
 }
 
@@ -69,7 +71,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string
 	for _, c := range parent.Commands() {
-		if c.IsAvailableCommand() {
+		if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
 			names = append(names, c.Name())
 		}
 	}
