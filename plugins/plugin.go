@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -129,7 +130,7 @@ func (e *GrantError) Error() string {
 	}
 	asks := "nothing"
 	if len(e.Asks) > 0 {
-		asks = fmt.Sprintf("%q", e.Asks)
+		asks = strings.Join(e.Asks, ", ")
 	}
 	return fmt.Sprintf("plugin %s: grant %s was not requested: manifest asks %s", e.Plugin, e.Grant, asks)
 }
