@@ -52,7 +52,8 @@ type Agent struct {
 	Tools    []Tool
 	Toolsets []Toolset
 
-	// Hooks are this agent's callbacks, in order. The runner's hooks go first.
+	// Hooks are this agent's callbacks, in order. The runner's hooks go first. The
+	// points that belong to a run and not to an agent are the runner's alone.
 	Hooks []Hooks
 
 	// OutputKey, if set, names the state key under which the agent's final text
@@ -114,6 +115,11 @@ func (a *Agent) validate() error {
 	for i, t := range a.Toolsets {
 		if t == nil {
 			panic(fmt.Sprintf("flow: agent %s: toolset %d is nil", a.Name, i))
+		}
+	}
+	for _, h := range a.Hooks {
+		if h.OnUserMessage != nil || h.BeforeRun != nil || h.AfterRun != nil || h.OnEvent != nil {
+			return fmt.Errorf("agent %s: hooks %q: on-user-message, before-run, after-run and on-event are the runner's", a.Name, h.Name)
 		}
 	}
 	switch a.IncludeContents {

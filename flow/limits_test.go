@@ -209,3 +209,22 @@ func TestLimitsThatCannotBe(t *testing.T) {
 		t.Error("a negative expiry was taken")
 	}
 }
+
+// A hook that would never be called is refused.
+func TestAgentsThatCannotBe(t *testing.T) {
+	for name, a := range map[string]*flow.Agent{
+		"no agent":       nil,
+		"no name":        {},
+		"a bad name":     {Name: "my agent"},
+		"the user's":     {Name: "user"},
+		"bad contents":   {Name: "a", IncludeContents: "all"},
+		"a message hook": {Name: "a", Hooks: []flow.Hooks{{OnUserMessage: func(*flow.CallbackContext, *genai.Content) (*genai.Content, error) { return nil, nil }}}},
+		"a run hook":     {Name: "a", Hooks: []flow.Hooks{{BeforeRun: func(*flow.CallbackContext) (*genai.Content, error) { return nil, nil }}}},
+		"an end hook":    {Name: "a", Hooks: []flow.Hooks{{AfterRun: func(*flow.CallbackContext) {}}}},
+		"an event hook":  {Name: "a", Hooks: []flow.Hooks{{OnEvent: func(*flow.CallbackContext, *session.Event) (*session.Event, error) { return nil, nil }}}},
+	} {
+		if _, err := flow.NewRunner(a, session.NewMemory(), flow.Config{}); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}

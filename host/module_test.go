@@ -50,7 +50,7 @@ func TestLoadRejects(t *testing.T) {
 			b.importFunc(abi.ImportWASI, "path_open", "iiiiiIIii:i")
 			b.importFunc("env", "extism_alloc", "I:I")
 		}, nil, []Reason{{abi.ModuleImportDenied, "env.system"}, {abi.ModuleImportDenied, "wasi_snapshot_preview1.path_open"},
-			{abi.ModuleImportDenied, "env.extism_alloc: built for Extism before 1.0"}}},
+			{abi.ModuleABI, "env.extism_alloc: Extism's ABI before 1.0"}}},
 		{"wrong type", func(b *builder) { b.importFunc(abi.ImportExtism, "length", "i:i") }, nil,
 			[]Reason{{abi.ModuleABI, "extism:host/env.length: type is (i32) -> (i32), want (i64) -> (i64)"}}},
 		{"imported memory", func(b *builder) {

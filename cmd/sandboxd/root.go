@@ -46,6 +46,7 @@ func newRoot(e *env) *cobra.Command {
 			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),
 		configCommand(e),
+		conformanceCommand(e),
 		versionCommand(e),
 	)
 	root.AddCommand(topics()...)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -71,9 +73,13 @@ func TestWriteJSON(t *testing.T) {
 
 // Run builds and opens what a mode needs; a vector counts once.
 func TestRun(t *testing.T) {
-	vectors, err := Load(dataDir+"/vectors/tool_panic.json", dataDir+"/vectors/artifact_saved_by_tool.json", dataDir+"/vectors/loop_plain_text.json")
-	if err != nil {
-		t.Fatal(err)
+	var vectors []*Vector
+	for _, name := range []string{"artifact_saved_by_tool", "loop_plain_text", "tool_panic"} {
+		found, err := Load(dataDir + "/vectors/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		vectors = append(vectors, found...)
 	}
 	r, err := Run(t.Context(), vectors, Options{Handlers: ModeBoth, Build: caches.build, Engine: caches.engine})
 	if err != nil {
@@ -101,6 +107,34 @@ func TestRun(t *testing.T) {
 	if _, err := Run(ctx, vectors, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("context that has ended: %v", err)
 	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, data string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(path, why string) {
+		t.Helper()
+		if v, err := Load(path); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %d vectors, %v, want an error with %q", path, len(v), err, why)
+		}
+	}
+	refused(filepath.Join(dir, "none"), "no such file")
+	refused(dir, "no vector found")
+	write("b.json", `{"format":1,"name":"b"}`)
+	write("a.json", `{"format":1,"name":"a"}`)
+	write("notes.txt", `not a vector`)
+	vectors, err := Load(dir)
+	if err != nil || len(vectors) != 2 || vectors[0].Name != "a" || vectors[1].Name != "b" {
+		t.Errorf("folder: %v, %v, want vectors a and b", vectors, err)
+	}
+	write("c.json", `{"format":1,"name":"c","extra":true}`)
+	refused(dir, `c.json: json: unknown field "extra"`)
+	write("c.json", `{"format":2,"name":"c"}`)
+	refused(filepath.Join(dir, "c.json"), "format 2")
 }
 
 func TestEach(t *testing.T) {
