@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/genai"
 
@@ -151,7 +152,7 @@ func (brokenSink) Append(context.Context, audit.Record) error { return errors.Ne
 // 64 guests at the same time each see their own arguments, state and grants.
 func TestParallelGuests(t *testing.T) {
 	const n = 64
-	z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, "state read,write session:*")}, map[string]hosttest.Guest{"tool": {
+	z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, "state read,write session:*"), Now: func() time.Time { return time.Unix(0, 0) }}, map[string]hosttest.Guest{"tool": {
 		Says: hosttest.Result(hosttest.Text(`{"input":`), hosttest.Input(), hosttest.Text(`,"own":`), hosttest.Ask("state_get", `{"key":"session:own"}`),
 			hosttest.Text(`,"set":[`), hosttest.Ask("state_set", `{"values":{"session:same":"x"}}`), hosttest.Text(`]}`))}})
 	var ready sync.WaitGroup
@@ -175,7 +176,7 @@ func TestParallelGuests(t *testing.T) {
 	for i, r := range events[1].Responses() {
 		id := fmt.Sprint("c", i)
 		doc := toJSON(t, r.Response)
-		if want := fmt.Sprintf(`{"args":{"n":%d},"format":1,"id":"%s","kind":"tool","tool":"tool"}`, i, id); r.ID != id || member(t, doc, "input") != want {
+		if want := fmt.Sprintf(`{"args":{"n":%d},"format":1,"id":"%s","kind":"tool","now":"1970-01-01T00:00:00Z","tool":"tool"}`, i, id); r.ID != id || member(t, doc, "input") != want {
 			t.Errorf("guest %d was given %s, want %s", i, member(t, doc, "input"), want)
 		}
 		own, denied := fmt.Sprintf(`{"found":true,"value":"%s"}`, id), []string{"state write session:same"}

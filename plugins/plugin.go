@@ -72,6 +72,9 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Values = maps.Clone(cfg.Values)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
 	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(asked))
 	cfg.Hooks = fill(cfg.Hooks, host.DefaultLimits(abi.KindHook))
