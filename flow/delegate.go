@@ -1,5 +1,7 @@
 package flow
 
+//adk:errors "LlmAgent" is how the vectors' text begins
+
 import (
 	"context"
 	"encoding/json"

@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/flowtest"
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/hosttest"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -121,6 +122,7 @@ func TestActionsOfGuests(t *testing.T) {
 	} {
 		t.Run(c.grant, func(t *testing.T) {
 			z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, c.grant)}, map[string]hosttest.Guest{"tool": c.guest})
+			z.agent.Agents = []*flow.Agent{{Name: "other", Model: &flowtest.Model{Steps: [][]flowtest.Reply{flowtest.Say("here")}}}}
 			events := z.calls(call("c1", "tool", `{}`))
 			if got := toJSON(t, events[1].Actions); got != c.want {
 				t.Errorf("actions %s, want %s", got, c.want)
@@ -148,6 +150,27 @@ func TestDeniedAndNotAudited(t *testing.T) {
 type brokenSink struct{}
 
 func (brokenSink) Append(context.Context, audit.Record) error { return errors.New("disk full") }
+
+// What the host keeps for one call is bounded.
+func TestStoredBytes(t *testing.T) {
+	for _, c := range []struct {
+		grant string
+		guest hosttest.Guest
+	}{
+		{"artifact write *", asks("artifact_save", `{"name":"a"}`, "four")},
+		{"state write session:*", asks("state_set", `{"values":{"session:a":"b"}}`)},
+	} {
+		z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, c.grant),
+			Limits: host.Limits{Wall: time.Minute, Startup: time.Minute, StoredBytes: 3}}, map[string]hosttest.Guest{"tool": c.guest})
+		events := z.calls(call("c1", "tool", `{}`))
+		if got := response(t, events, "c1"); !strings.Contains(got, "quota_exceeded") {
+			t.Errorf("%s: the guest was told %s", c.grant, got)
+		}
+		if a := toJSON(t, events[1].Actions); a != "{}" {
+			t.Errorf("%s: kept %s", c.grant, a)
+		}
+	}
+}
 
 // 64 guests at the same time each see their own arguments, state and grants.
 func TestParallelGuests(t *testing.T) {
