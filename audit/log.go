@@ -50,7 +50,7 @@ func Open(path string) (*Log, error) {
 // bytes that were cut. It returns their count; with 0 it changed nothing. Any
 // other damage is a [*ChainError], which nothing here repairs.
 func Repair(ctx context.Context, path, actor string) (int64, error) {
-	l, at, end, err := open(path)
+	l, _, _, err := open(path)
 	if err != nil {
 		return 0, err
 	}
@@ -59,7 +59,8 @@ func Repair(ctx context.Context, path, actor string) (int64, error) {
 		return 0, l.wrap(err)
 	}
 	// Another process may have appended, or repaired, since open looked.
-	if at, end, l.size, err = tail(l.file); err != nil || end == l.size {
+	at, end, size, err := tail(l.file)
+	if l.size = size; err != nil || end == l.size {
 		unlock(l.file)
 		return 0, err
 	}

@@ -251,6 +251,9 @@ func (c *call) checkArgs(args json.RawMessage) error {
 
 // judgeCall asks the guards about the call. The error of a refusal is a *denial.
 func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, error) {
+	if c.ctx.Err() != nil {
+		return nil, nil, &denial{gaveUp(c.ctx)}
+	}
 	q := c.question(abi.PhaseCall)
 	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
@@ -288,7 +291,8 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 			q.Call.Args = json.RawMessage("{}")
 		}
 	}
-	rewritten, _, d, err := c.judge(c.ctx, q, doc, c.grants, func(doc json.RawMessage) error {
+	// What has happened is judged even when the run has ended since.
+	rewritten, _, d, err := c.judge(context.WithoutCancel(c.ctx), q, doc, c.grants, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("result: want an object")
 		}
@@ -331,7 +335,7 @@ func (c *call) observe(d *Decision) {
 // handle records the intent and runs the handler.
 func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	if c.ctx.Err() != nil {
-		return nil, gaveUp(c.ctx)
+		return nil, &denial{gaveUp(c.ctx)}
 	}
 	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
 	rec := c.record("call.intent", c.fc.Name)

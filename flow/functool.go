@@ -3,6 +3,8 @@ package flow
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -22,15 +24,15 @@ func NewTool[In, Out any](spec Spec, handle func(ctx *ToolContext, in In) (Out, 
 	}
 	var err error
 	if spec.Input == nil {
-		if spec.Input, err = jsonschema.For[In](nil); err != nil {
+		if spec.Input, err = jsonschema.For[In](inferred); err != nil {
 			panic(fmt.Sprintf("flow: tool %s: input: %v", spec.Name, err))
 		}
-		if t := spec.Input.Type; t != "object" && spec.Input.Types == nil {
-			panic(fmt.Sprintf("flow: tool %s: input is of type %q: want a struct or a map", spec.Name, t))
+		if s := spec.Input; s.Type != "object" && !slices.Contains(s.Types, "object") {
+			panic(fmt.Sprintf("flow: tool %s: input is a %s: want a struct or a map", spec.Name, reflect.TypeFor[In]()))
 		}
 	}
 	if spec.Output == nil {
-		if spec.Output, err = jsonschema.For[Out](nil); err != nil {
+		if spec.Output, err = jsonschema.For[Out](inferred); err != nil {
 			panic(fmt.Sprintf("flow: tool %s: output: %v", spec.Name, err))
 		}
 	}
@@ -39,6 +41,12 @@ func NewTool[In, Out any](spec Spec, handle func(ctx *ToolContext, in In) (Out, 
 	}
 	return &funcTool[In, Out]{spec: spec, handle: handle}
 }
+
+// inferred has the types whose JSON is not what their Go type says.
+var inferred = &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+	reflect.TypeFor[json.Number]():     {Type: "number"},
+	reflect.TypeFor[json.RawMessage](): {},
+}}
 
 type funcTool[In, Out any] struct {
 	spec   Spec

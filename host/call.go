@@ -45,7 +45,9 @@ type Call struct {
 // Call runs one export in a fresh instance and returns what it answered. Every
 // other end is a [*GuestError]; ctx ending early is one with the code cancelled.
 // Call returns soon after the deadline of c.Limits or the end of ctx, whichever
-// is first. It starts no goroutine that outlives it, and keeps nothing of c.
+// is first. It starts no goroutine that outlives it, and keeps nothing of c. Only
+// as many guards run at once as there are processors; the deadline does not
+// include the wait for a turn, which ctx bounds.
 //
 // Success is an export that returned, with no code or the code 0, that set no
 // error and an output of at least one byte. Leaving by proc_exit is never
@@ -147,6 +149,16 @@ func (f *frame) run() (err error) {
 		return &abort{abi.Cancelled, err.Error()}
 	}
 	defer m.engine.running.Done()
+	if f.guard {
+		// Guards only compute, and their time is short: more of them at once than
+		// there are processors would run out of it waiting for each other.
+		select {
+		case m.engine.judging <- struct{}{}:
+			defer func() { <-m.engine.judging }()
+		case <-f.parent.Done():
+			return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
+		}
+	}
 	defer f.logs.flush()
 	if !m.entries[f.call.Export] {
 		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -82,7 +83,7 @@ func TestEndings(t *testing.T) {
 			b := &builder{}
 			b.fn("call", ":", 1, callFn(0))
 			return b
-		}(), Limits{}, abi.GuestStack, "stack overflow"},
+		}(), Limits{Wall: time.Minute}, abi.GuestStack, "stack overflow"},
 		{"traps", one(":", nil, func(map[string]int) []byte { return unreachable }), Limits{}, abi.GuestTrap, "unreachable"},
 		{"traps in start", func() *builder {
 			b := plain()
@@ -148,8 +149,8 @@ func TestEndings(t *testing.T) {
 			if e.Message == "" || e.Code != abi.GuestError && e.Message != e.Code.Sentence() {
 				t.Errorf("message %q", e.Message)
 			}
-			if took := time.Since(from); took > 3*time.Second {
-				t.Errorf("took %v", took)
+			if took := time.Since(from); test.code == abi.GuestTimeout && took > 3*time.Second {
+				t.Errorf("took %v, limit %v", took, test.limits.Wall)
 			}
 		})
 	}
@@ -251,36 +252,51 @@ func TestFreshInstance(t *testing.T) {
 	}
 }
 
-// TestParallel: each of 64 calls at once has its own input, grants and limits.
+// TestParallel: each of 64 calls at once has its own input, grants, access and
+// limits.
 func TestParallel(t *testing.T) {
-	m := loadGo(t)
-	allowed := grants(t, "log", "state read session:mine")
+	// Sends its input as a request for state and answers the reply.
+	m := load(t, one(":", []string{"input_length", "input_read", "state_get", "reply_read", "output_set"}, func(fn map[string]int) []byte {
+		wrap := []byte{0xa7}
+		return join(i32(1024), i32(0), callFn(fn["input_length"]), wrap, callFn(fn["input_read"]), drop,
+			i32(1024), callFn(fn["input_length"]), wrap, callFn(fn["state_get"]), setLocal(0),
+			i32(2048), i32(2048), i32(0), get(0), wrap, callFn(fn["reply_read"]), callFn(fn["output_set"]))
+	}).bytes())
+	allowed := grants(t, "state read session:*")
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
-			id := fmt.Sprintf("call-%d", i)
-			input := fmt.Sprintf(`{"do":"calls","calls":[{"name":"state_get","request":{"key":"session:mine"}},{"name":"log","request":{"message":%q}}]}`, id)
-			c := &Call{Export: "call", Input: []byte(input), Limits: Limits{HostCalls: 10 + i, Wall: time.Minute}}
-			var lines []string
-			c.Access = Access{State: memState{"session:mine": json.RawMessage(`"` + id + `"`)},
-				Log: func(_, message string) { lines = append(lines, message) }}
-			if i%2 == 0 {
+			key := fmt.Sprintf("session:call-%d", i)
+			c := &Call{Export: "call", Input: fmt.Appendf(nil, `{"key":%q}`, key), Limits: Limits{Wall: time.Minute},
+				Access: Access{State: memState{key: json.RawMessage(fmt.Sprint(i))}}}
+			var traced []HostCall
+			c.Trace = func(h HostCall) { traced = append(traced, h) }
+			want, used, denied := fmt.Sprintf(`{"found":true,"value":%d}`, i), "[state read "+key+"]", "[]"
+			switch i % 3 {
+			case 1: // no grant
+				want, used, denied = "capability_denied", "[]", used
+			case 2: // no room for the second host call
+				c.Limits.HostCalls = 1
+			}
+			if i%3 != 1 {
 				c.Grants = allowed
 			}
 			reply, err := m.Call(t.Context(), c)
-			if err != nil {
-				t.Errorf("%s: %v", id, err)
+			if i%3 == 2 {
+				if e, ok := errors.AsType[*GuestError](err); !ok || e.Code != abi.HostcallLimit {
+					t.Errorf("%s: error %v, want %s", key, err, abi.HostcallLimit)
+				}
 				return
 			}
-			want, denied := `{\"found\":true,\"value\":\"`+id+`\"}`, 0
-			if i%2 == 1 {
-				want, denied = "capability_denied", 2
+			if err != nil {
+				t.Errorf("%s: %v", key, err)
+				return
 			}
-			if !strings.Contains(string(reply.Output), want) || len(reply.Receipt.Denied) != denied || len(lines) != (2-denied)/2 {
-				t.Errorf("%s: output %s, receipt %+v, log %q", id, reply.Output, reply.Receipt, lines)
+			if r := reply.Receipt; !strings.Contains(string(reply.Output), want) || fmt.Sprint(r.Used) != used || fmt.Sprint(r.Denied) != denied {
+				t.Errorf("%s: output %s, receipt %+v", key, reply.Output, r)
 			}
-			if len(lines) == 1 && lines[0] != id {
-				t.Errorf("%s: log %q", id, lines)
+			if len(traced) != 1 || traced[0].Name != "state_get" {
+				t.Errorf("%s: trace %+v", key, traced)
 			}
 		})
 	}
@@ -306,20 +322,48 @@ func TestGoEndings(t *testing.T) {
 // TestGoHoard runs in a child process: what it does must not meet the tests'
 // own memory.
 func TestGoHoard(t *testing.T) {
-	if os.Getenv("HOST_TEST_HOARD") == "" {
+	if os.Getenv(scratchVar) == "" {
+		loadGo(t) // so that the child finds it compiled
 		cmd := exec.Command(os.Args[0], "-test.run=^TestGoHoard$", "-test.v")
-		cmd.Env = append(os.Environ(), "HOST_TEST_HOARD=1", "GOMEMLIMIT=512MiB")
+		cmd.Env = append(os.Environ(), scratchVar+"="+scratch, "GOMEMLIMIT=512MiB")
 		if text, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(text), "hoard ended as guest_memory") {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		return
 	}
 	m := loadGo(t)
-	e := fails(t, m, &Call{Export: "call", Input: []byte(`{"do":"hoard"}`), Limits: Limits{MemoryBytes: 32 << 20}}, abi.GuestMemory)
+	e := fails(t, m, &Call{Export: "call", Input: []byte(`{"do":"hoard"}`), Limits: Limits{MemoryBytes: 32 << 20, Wall: time.Minute}}, abi.GuestMemory)
 	if e.Receipt.PeakBytes > 32<<20 || e.Receipt.PeakBytes < 16<<20 {
 		t.Errorf("peak %d of 32 MiB", e.Receipt.PeakBytes)
 	}
 	t.Log("hoard ended as", e.Code)
+}
+
+// TestGuardsTakeTurns: a guard waits for its turn no longer than its caller, and
+// a tool does not wait for guards.
+func TestGuardsTakeTurns(t *testing.T) {
+	e, _ := openEngine(t)
+	m, err := e.Load(t.Context(), packed(t, plain().bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range cap(e.judging) {
+		e.judging <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if failure := failsIn(t, ctx, m, &Call{Kind: abi.KindGuard, Export: "call"}, abi.Cancelled); failure.Receipt.WallUS != 0 {
+		t.Errorf("waiting was counted: %+v", failure.Receipt)
+	}
+	succeeds(t, m, &Call{Export: "call"}, &struct{}{})
+	<-e.judging
+	succeeds(t, m, &Call{Kind: abi.KindGuard, Export: "call"}, &struct{}{})
+	if len(e.judging) != cap(e.judging)-1 {
+		t.Errorf("%d guards are said to run, want %d", len(e.judging), cap(e.judging)-1)
+	}
+	for range cap(e.judging) - 1 {
+		<-e.judging
+	}
 }
 
 func TestHostBug(t *testing.T) {
@@ -333,8 +377,8 @@ func TestHostBug(t *testing.T) {
 	for _, bug := range []any{"a string", fmt.Errorf("an error"), nil} {
 		failure := fails(t, m, &Call{Export: "call", Trace: func(HostCall) {
 			if bug == nil {
-				var none map[string]int
-				none["x"] = 1
+				var none []int
+				_ = none[len(none)]
 			}
 			panic(bug)
 		}}, abi.GuestTrap)

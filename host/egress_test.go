@@ -317,6 +317,9 @@ func TestEgressKeepsNoConnection(t *testing.T) {
 		fmt.Fprint(w, r.Header.Get("Cookie"))
 	})
 	out, _ := fetch(t, loadGo(t), n, []string{"http GET a.example/*"}, Limits{}, `{"url":"https://a.example/"}`, `{"url":"https://a.example/"}`)
+	if !n.seen[0].Close || !n.seen[1].Close {
+		t.Error("the server may keep a connection")
+	}
 	if len(n.dialled) != 2 || out[1].Text != "" {
 		t.Errorf("%d connections for 2 requests, cookie %q", len(n.dialled), out[1].Text)
 	}

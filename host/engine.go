@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
@@ -29,6 +30,7 @@ type Engine struct {
 	cache   wazero.CompilationCache
 	log     *slog.Logger
 	compile chan struct{} // holds one token while a module is compiled
+	judging chan struct{} // holds a token for each guard that runs
 
 	// compiled is the code that loaded modules share, by the digest of what it was
 	// compiled from. It belongs to the holder of the token.
@@ -42,6 +44,7 @@ type Engine struct {
 // Open makes an engine. Its maker closes it.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1),
+		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		compiled: map[Digest]wazero.CompiledModule{}, modules: map[Digest]*Module{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)

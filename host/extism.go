@@ -95,26 +95,26 @@ func (x *extism) text(h uint64) []byte {
 // with status 0 and does not end the call; messages of a guest without the grant
 // log are dropped.
 var extismFunctions = []function{
-	{"alloc", "I:I", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.alloc(s[0]) }},
-	{"free", "I:", true, false, func(f *frame, _ api.Memory, s []uint64) { f.extism.free(s[0]) }},
-	{"length", "I:I", false, false, extismLength},
-	{"length_unsafe", "I:I", false, false, extismLength},
-	{"load_u8", "I:i", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.extism.bytes(s[0], 1)[0]) }},
-	{"load_u64", "I:I", false, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"alloc", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.alloc(s[0]) }},
+	{"free", "I:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.free(s[0]) }},
+	{"length", "I:I", 0, extismLength},
+	{"length_unsafe", "I:I", 0, extismLength},
+	{"load_u8", "I:i", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.extism.bytes(s[0], 1)[0]) }},
+	{"load_u64", "I:I", 0, func(f *frame, _ api.Memory, s []uint64) {
 		s[0] = binary.LittleEndian.Uint64(f.extism.bytes(s[0], 8))
 	}},
-	{"store_u8", "Ii:", false, false, func(f *frame, _ api.Memory, s []uint64) { f.extism.bytes(s[0], 1)[0] = byte(s[1]) }},
-	{"store_u64", "II:", false, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"store_u8", "Ii:", 0, func(f *frame, _ api.Memory, s []uint64) { f.extism.bytes(s[0], 1)[0] = byte(s[1]) }},
+	{"store_u64", "II:", 0, func(f *frame, _ api.Memory, s []uint64) {
 		binary.LittleEndian.PutUint64(f.extism.bytes(s[0], 8), s[1])
 	}},
-	{"input_length", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.extism.in)) }},
-	{"input_offset", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputBlock() }},
-	{"input_load_u8", "I:i", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) & 0xff }},
-	{"input_load_u64", "I:I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) }},
-	{"input_set", "II:", true, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.extism.in)) }},
+	{"input_offset", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputBlock() }},
+	{"input_load_u8", "I:i", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) & 0xff }},
+	{"input_load_u64", "I:I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) }},
+	{"input_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) {
 		f.extism.in, f.extism.inputAt = f.extism.bytes(s[0], s[1]), s[0]
 	}},
-	{"output_set", "II:", true, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"output_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) {
 		if s[1] == 0 {
 			f.setOutput(nil)
 			return
@@ -125,44 +125,44 @@ var extismFunctions = []function{
 		f.setOutput(f.extism.bytes(s[0], s[1]))
 		f.extism.outputAt, f.extism.outputLen = s[0], s[1]
 	}},
-	{"output_offset", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.outputAt }},
-	{"output_length", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.outputLen }},
-	{"error_set", "I:", true, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"output_offset", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.outputAt }},
+	{"output_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.outputLen }},
+	{"error_set", "I:", counted, func(f *frame, _ api.Memory, s []uint64) {
 		x := &f.extism
 		text := x.text(s[0])
 		x.errorAt, x.failed = s[0], s[0] != 0
 		x.failure = printable(string(text[:min(len(text), maxFailureBytes)]), maxFailureBytes)
 	}},
-	{"error_get", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.errorAt }},
-	{"reset", ":", true, false, func(f *frame, _ api.Memory, _ []uint64) {
+	{"error_get", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.errorAt }},
+	{"reset", ":", counted, func(f *frame, _ api.Memory, _ []uint64) {
 		f.input = nil
 		f.extism.reset()
 		f.setOutput(nil)
 	}},
-	{"memory_bytes", ":I", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.memory.blocks) }},
-	{"config_get", "I:I", true, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"memory_bytes", ":I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.memory.blocks) }},
+	{"config_get", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) {
 		value, ok := f.call.Config[string(f.extism.text(s[0]))]
 		s[0] = 0
 		if ok {
 			s[0] = f.extism.blocks.put([]byte(value))
 		}
 	}},
-	{"var_get", "I:I", true, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"var_get", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) {
 		x := &f.extism
 		value := x.vars[string(x.text(s[0]))]
 		x.free(s[0])
 		s[0] = x.blocks.put(value)
 	}},
-	{"var_set", "II:", true, false, func(f *frame, _ api.Memory, s []uint64) { f.extism.setVar(s[0], s[1]) }},
-	{"http_request", "II:I", true, false, extismHTTP},
-	{"http_status_code", ":i", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(uint32(f.extism.status)) }},
-	{"http_headers", ":I", true, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.put(f.extism.headers) }},
-	{"log_trace", "I:", true, false, extismLog("debug")},
-	{"log_debug", "I:", true, false, extismLog("debug")},
-	{"log_info", "I:", true, false, extismLog("info")},
-	{"log_warn", "I:", true, false, extismLog("warn")},
-	{"log_error", "I:", true, false, extismLog("error")},
-	{"get_log_level", ":i", true, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"var_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.setVar(s[0], s[1]) }},
+	{"http_request", "II:I", counted, extismHTTP},
+	{"http_status_code", ":i", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(uint32(f.extism.status)) }},
+	{"http_headers", ":I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.put(f.extism.headers) }},
+	{"log_trace", "I:", counted, extismLog("debug")},
+	{"log_debug", "I:", counted, extismLog("debug")},
+	{"log_info", "I:", counted, extismLog("info")},
+	{"log_warn", "I:", counted, extismLog("warn")},
+	{"log_error", "I:", counted, extismLog("error")},
+	{"get_log_level", ":i", counted, func(f *frame, _ api.Memory, s []uint64) {
 		s[0] = logOff
 		if f.grants().Has("log") && f.call.Access.Log != nil {
 			s[0] = 0 // trace: everything

@@ -19,22 +19,24 @@ import (
 type function struct {
 	name   string
 	typ    string // parameters and result: i is i32, I is i64, as in "iI:i"
-	count  bool   // counted as a host call
-	memory bool   // works on the guest's linear memory
+	traits traits
 	run    func(f *frame, mem api.Memory, stack []uint64)
 }
 
+// traits of a function.
+type traits uint8
+
+const (
+	counted  traits = 1 << iota // as a host call
+	onMemory                    // works on the guest's linear memory
+)
+
 // hostModules are all modules that can be imported. Which functions have an
 // effect is decided for each call.
-var hostModules map[string][]function
-
-func init() {
-	// Here and not in the declaration, because host functions lead back to Call.
-	hostModules = map[string][]function{
-		abi.ImportExtism: extismFunctions,
-		abi.ImportHost:   hostFunctions,
-		abi.ImportWASI:   wasiFunctions,
-	}
+var hostModules = map[string][]function{
+	abi.ImportExtism: extismFunctions,
+	abi.ImportHost:   hostFunctions,
+	abi.ImportWASI:   wasiFunctions,
 }
 
 func lookup(module, name string) (function, bool) {
@@ -84,13 +86,13 @@ func install(ctx context.Context, runtime wazero.Runtime, name string, funcs []f
 			if !ok {
 				panic(&abort{abi.GuestTrap, fn.name + " outside a call"})
 			}
-			if fn.count {
-				f.countCall()
+			if fn.traits&counted == 0 {
+				fn.run(f, m.Memory(), stack)
+				return
 			}
+			f.countCall()
 			fn.run(f, m.Memory(), stack)
-			if fn.count {
-				f.checkTime()
-			}
+			f.checkTime()
 		}), params, results).Export(fn.name)
 	}
 	_, err := b.Instantiate(ctx)

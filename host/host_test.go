@@ -18,16 +18,30 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-var scratch string // of this run of the tests: built guests and compiled code
+var (
+	scratch string  // of this run of the tests: built guests and compiled code
+	shared  *Engine // of this run of the tests
+)
+
+// scratchVar names the scratch of a parent process that runs one test in a child.
+const scratchVar = "HOST_TEST_SCRATCH"
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
-		if scratch, err = os.MkdirTemp("", "host-test-"); err != nil {
+		if scratch = os.Getenv(scratchVar); scratch == "" {
+			if scratch, err = os.MkdirTemp("", "host-test-"); err != nil {
+				panic(err)
+			}
+			defer os.RemoveAll(scratch)
+		}
+		if shared, err = Open(context.Background(), Config{Cache: filepath.Join(scratch, "cache")}); err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(scratch)
 		code := m.Run()
+		if err := shared.Close(); err != nil {
+			panic(err)
+		}
 		if code == 0 {
 			if err := goleak.Find(); err != nil {
 				os.Stderr.WriteString(err.Error() + "\n")
@@ -41,6 +55,9 @@ func TestMain(m *testing.M) {
 // goGuest returns testdata/guest, built once, without its manifest.
 var goGuest = sync.OnceValues(func() ([]byte, error) {
 	out := filepath.Join(scratch, "guest.wasm")
+	if os.Getenv(scratchVar) != "" {
+		return os.ReadFile(out)
+	}
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -buildid=",
 		"-o", out, "./testdata/guest")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
@@ -50,7 +67,7 @@ var goGuest = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(out)
 })
 
-// openEngine opens an engine whose compiled code outlives it within this run.
+// openEngine opens an engine of the test's own and returns its log.
 func openEngine(t testing.TB) (*Engine, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -68,8 +85,7 @@ func openEngine(t testing.TB) (*Engine, *bytes.Buffer) {
 
 func load(t testing.TB, wasm []byte) *Module {
 	t.Helper()
-	e, _ := openEngine(t)
-	m, err := e.Load(t.Context(), packed(t, wasm))
+	m, err := shared.Load(t.Context(), packed(t, wasm))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,18 +156,6 @@ func succeeds(t testing.TB, m *Module, c *Call, out any) *Reply {
 }
 
 func TestGoGuest(t *testing.T) {
-	wasm, err := goGuest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, _ := openEngine(t)
-	manifest, err := e.Describe(t.Context(), wasm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if manifest.Name != "guest" || len(manifest.Tools) != 1 || len(manifest.Guards) != 1 {
-		t.Fatalf("manifest %+v", manifest)
-	}
 	m := loadGo(t)
 	var sum int
 	reply := succeeds(t, m, &Call{Export: "call", Input: []byte(`{"do":"goroutines","n":20}`)}, &sum)

@@ -23,16 +23,16 @@ const (
 
 // hostFunctions are the imports of sandboxd:host, see [abi.HostFunctions].
 var hostFunctions = []function{
-	{"input_length", ":I", false, false, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.input)) }},
-	{"input_read", "iii:i", false, true, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(mem, s, f.input) }},
-	{"output_set", "ii:", true, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.input)) }},
+	{"input_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(mem, s, f.input) }},
+	{"output_set", "ii:", counted | onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		b := bytesAt(mem, uint64(uint32(s[0])), uint64(uint32(s[1])))
 		if int64(len(b)) > f.limits.OutputBytes {
 			f.tooLarge(uint64(len(b)))
 		}
 		f.setOutput(b)
 	}},
-	{"reply_read", "iii:i", false, true, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(mem, s, f.reply) }},
+	{"reply_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(mem, s, f.reply) }},
 
 	hostCall("log", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.LogRequest
@@ -231,14 +231,14 @@ type hostCallFunc func(f *frame, h *HostCall, request, body []byte) ([]byte, *re
 
 // hostCall is a host function that takes a request document.
 func hostCall(name string, run hostCallFunc) function {
-	return function{name, "ii:I", true, true, func(f *frame, mem api.Memory, s []uint64) {
+	return function{name, "ii:I", counted | onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		s[0] = f.answer(name, run, mem, s[0], s[1], 0, 0)
 	}}
 }
 
 // hostCallBody is a host function that takes a request document and a body.
 func hostCallBody(name string, run hostCallFunc) function {
-	return function{name, "iiii:I", true, true, func(f *frame, mem api.Memory, s []uint64) {
+	return function{name, "iiii:I", counted | onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		s[0] = f.answer(name, run, mem, s[0], s[1], s[2], s[3])
 	}}
 }

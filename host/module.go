@@ -259,7 +259,7 @@ func (m *Module) checkImports(bin *wasmbin.Module) []Reason {
 		if t, ok := m.importType(bin, i); !ok || !t.Equal(want) {
 			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: type is %s, want %s", name, t, want)})
 		}
-		if f.memory && len(bin.Memories) == 0 {
+		if f.traits&onMemory != 0 && len(bin.Memories) == 0 {
 			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: the module has no memory", name)})
 		}
 		if imp := (Import{i.Module, i.Name}); !slices.Contains(m.imports, imp) {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,7 +50,7 @@ func TestLoadRejects(t *testing.T) {
 			b.importFunc(abi.ImportWASI, "path_open", "iiiiiIIii:i")
 			b.importFunc("env", "extism_alloc", "I:I")
 		}, nil, []Reason{{abi.ModuleImportDenied, "env.system"}, {abi.ModuleImportDenied, "wasi_snapshot_preview1.path_open"},
-			{abi.ModuleImportDenied, "env.extism_alloc: built for Extism before 1.0"}}},
+			{abi.ModuleABI, "env.extism_alloc: Extism's ABI before 1.0"}}},
 		{"wrong type", func(b *builder) { b.importFunc(abi.ImportExtism, "length", "i:i") }, nil,
 			[]Reason{{abi.ModuleABI, "extism:host/env.length: type is (i32) -> (i32), want (i64) -> (i64)"}}},
 		{"imported memory", func(b *builder) {
@@ -150,19 +151,29 @@ func TestLoad(t *testing.T) {
 	<-e.compile
 }
 
-func TestDescribeRejects(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	e, _ := openEngine(t)
+	describe := func(document string) []byte {
+		b := &builder{}
+		set := b.use(abi.ImportHost, "output_set")
+		b.pages(1)
+		b.put(0, document)
+		b.fn("describe", ":", 0, i32(0), i32(int64(len(document))), callFn(set))
+		return b.bytes()
+	}
+	m, err := e.Describe(t.Context(), describe(`{"abi":1,"name":"weather","version":"2","tools":[{"name":"today"}]}`))
+	if err != nil || m.Name != "weather" || len(m.Tools) != 1 || m.Tools[0].Name != "today" {
+		t.Errorf("manifest %+v, error %v", m, err)
+	}
 	if _, err := e.Describe(t.Context(), plain().bytes()); err == nil || !strings.Contains(err.Error(), "describe") {
 		t.Errorf("no export: error %v", err)
 	}
-	b := &builder{}
-	set := b.use(abi.ImportHost, "output_set")
-	b.pages(1)
-	b.put(0, `{"abi":1}`)
-	b.fn("describe", ":", 0, i32(0), i32(9), callFn(set))
-	_, err := e.Describe(t.Context(), b.bytes())
+	_, err = e.Describe(t.Context(), describe(`{"abi":1}`))
 	if reject, ok := errors.AsType[*RejectError](err); !ok || len(reject.Reasons) != 3 {
 		t.Errorf("incomplete manifest: error %v", err)
+	}
+	if _, err := e.Describe(t.Context(), describe("[")); !strings.Contains(fmt.Sprint(err), string(abi.ModuleABI)) {
+		t.Errorf("no manifest: error %v", err)
 	}
 }
 

@@ -45,11 +45,11 @@ func newWASI(seed []byte, guard bool) wasi {
 }
 
 var wasiFunctions = []function{
-	{"args_get", "ii:i", false, false, ok},
-	{"args_sizes_get", "ii:i", false, true, noneOfThem},
-	{"environ_get", "ii:i", false, false, ok},
-	{"environ_sizes_get", "ii:i", false, true, noneOfThem},
-	{"clock_res_get", "ii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"args_get", "ii:i", 0, ok},
+	{"args_sizes_get", "ii:i", onMemory, noneOfThem},
+	{"environ_get", "ii:i", 0, ok},
+	{"environ_sizes_get", "ii:i", onMemory, noneOfThem},
+	{"clock_res_get", "ii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		if uint32(s[0]) > 1 {
 			s[0] = errnoInval
 			return
@@ -61,7 +61,7 @@ var wasiFunctions = []function{
 		putU64(mem, s[1], resolution)
 		s[0] = errnoOK
 	}},
-	{"clock_time_get", "iIi:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"clock_time_get", "iIi:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		now, known := f.time(uint32(s[0]))
 		if !known {
 			s[0] = errnoInval
@@ -70,13 +70,13 @@ var wasiFunctions = []function{
 		putU64(mem, s[2], now)
 		s[0] = errnoOK
 	}},
-	{"poll_oneoff", "iiii:i", false, true, func(f *frame, mem api.Memory, s []uint64) { s[0] = f.poll(mem, s) }},
-	{"sched_yield", ":i", false, false, func(f *frame, _ api.Memory, s []uint64) {
+	{"poll_oneoff", "iiii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = f.poll(mem, s) }},
+	{"sched_yield", ":i", 0, func(f *frame, _ api.Memory, s []uint64) {
 		f.checkTime()
 		s[0] = errnoOK
 	}},
-	{"proc_exit", "i:", false, false, func(_ *frame, _ api.Memory, s []uint64) { trap("exit code %d", uint32(s[0])) }},
-	{"random_get", "ii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"proc_exit", "i:", 0, func(_ *frame, _ api.Memory, s []uint64) { trap("exit code %d", uint32(s[0])) }},
+	{"random_get", "ii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		n := uint64(uint32(s[1]))
 		if f.clock.drawn+n > maxRandomBytes {
 			trap("randomness of %d bytes exceeds %d", f.clock.drawn+n, maxRandomBytes)
@@ -86,7 +86,7 @@ var wasiFunctions = []function{
 		f.clock.random(b)
 		s[0] = errnoOK
 	}},
-	{"fd_write", "iiii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"fd_write", "iiii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		fd := uint32(s[0])
 		if fd != 1 && fd != 2 {
 			s[0] = errnoBadf
@@ -101,7 +101,7 @@ var wasiFunctions = []function{
 		putU32(mem, s[3], uint32(total))
 		s[0] = errnoOK
 	}},
-	{"fd_read", "iiii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"fd_read", "iiii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		if uint32(s[0]) != 0 {
 			s[0] = errnoBadf
 			return
@@ -109,7 +109,7 @@ var wasiFunctions = []function{
 		putU32(mem, s[3], 0)
 		s[0] = errnoOK
 	}},
-	{"fd_fdstat_get", "ii:i", false, true, func(f *frame, mem api.Memory, s []uint64) {
+	{"fd_fdstat_get", "ii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		fd := uint32(s[0])
 		if fd > 2 {
 			s[0] = errnoBadf
@@ -126,24 +126,24 @@ var wasiFunctions = []function{
 		binary.LittleEndian.PutUint64(stat[8:], rights)
 		s[0] = errnoOK
 	}},
-	{"fd_fdstat_set_flags", "ii:i", false, false, standard(errnoOK)},
-	{"fd_close", "i:i", false, false, standard(errnoOK)},
-	{"fd_seek", "iIii:i", false, false, standard(errnoSpipe)},
-	{"fd_tell", "ii:i", false, false, standard(errnoSpipe)},
-	{"fd_filestat_get", "ii:i", false, false, badFD},
-	{"fd_prestat_get", "ii:i", false, false, badFD},
-	{"fd_prestat_dir_name", "iii:i", false, false, badFD},
-	{"fd_pread", "iiiIi:i", false, false, badFD},
-	{"fd_pwrite", "iiiIi:i", false, false, badFD},
-	{"fd_readdir", "iiiIi:i", false, false, badFD},
-	{"fd_sync", "i:i", false, false, badFD},
-	{"fd_datasync", "i:i", false, false, badFD},
-	{"fd_advise", "iIIi:i", false, false, badFD},
-	{"fd_allocate", "iII:i", false, false, badFD},
-	{"fd_filestat_set_size", "iI:i", false, false, badFD},
-	{"fd_filestat_set_times", "iIIi:i", false, false, badFD},
-	{"fd_fdstat_set_rights", "iII:i", false, false, badFD},
-	{"fd_renumber", "ii:i", false, false, badFD},
+	{"fd_fdstat_set_flags", "ii:i", 0, standard(errnoOK)},
+	{"fd_close", "i:i", 0, standard(errnoOK)},
+	{"fd_seek", "iIii:i", 0, standard(errnoSpipe)},
+	{"fd_tell", "ii:i", 0, standard(errnoSpipe)},
+	{"fd_filestat_get", "ii:i", 0, badFD},
+	{"fd_prestat_get", "ii:i", 0, badFD},
+	{"fd_prestat_dir_name", "iii:i", 0, badFD},
+	{"fd_pread", "iiiIi:i", 0, badFD},
+	{"fd_pwrite", "iiiIi:i", 0, badFD},
+	{"fd_readdir", "iiiIi:i", 0, badFD},
+	{"fd_sync", "i:i", 0, badFD},
+	{"fd_datasync", "i:i", 0, badFD},
+	{"fd_advise", "iIIi:i", 0, badFD},
+	{"fd_allocate", "iII:i", 0, badFD},
+	{"fd_filestat_set_size", "iI:i", 0, badFD},
+	{"fd_filestat_set_times", "iIIi:i", 0, badFD},
+	{"fd_fdstat_set_rights", "iII:i", 0, badFD},
+	{"fd_renumber", "ii:i", 0, badFD},
 }
 
 func ok(_ *frame, _ api.Memory, s []uint64) { s[0] = errnoOK }

@@ -181,7 +181,7 @@ func rejectHint(name string, reasons []host.Reason) string {
 		return "Go: add -buildmode=c-shared; C: -mexec-model=reactor"
 	case strings.HasPrefix(text, "component"):
 		return "build for wasip1 or wasm32-unknown-unknown, not wasip2"
-	case strings.Contains(text, "built for Extism before 1.0"):
+	case strings.HasSuffix(text, "ABI before 1.0"):
 		return "rebuild with a current Extism PDK"
 	case strings.HasPrefix(text, noManifest):
 		return fmt.Sprintf("sandboxd plugin pack %s, with --manifest FILE if it cannot describe itself", name)

@@ -31,15 +31,38 @@ func jsonFlag(c *cobra.Command, v *bool) {
 	groupFlags(c, "output", "json")
 }
 
+// helpCommand returns the command help.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{Use: "help [COMMAND]", Short: "Say what a command does, or explain a topic", RunE: func(c *cobra.Command, args []string) error {
+		about, rest, err := c.Root().Find(args)
+		if err != nil {
+			return misuse("", "%v", err)
+		}
+		if len(rest) > 0 {
+			return unknownCommand(about, rest[0])
+		}
+		about.InitDefaultHelpFlag()
+		about.HelpFunc()(about, nil)
+		return nil
+	}}
+}
+
 // help prints what a command does, examples first.
 func help(c *cobra.Command, _ []string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", strings.TrimSpace(strings.TrimSpace(c.Short)+"\n\n"+strings.TrimSpace(c.Long)))
+	fmt.Fprintf(&b, "%s\n", c.Short)
 	if c.Example != "" {
 		b.WriteString("\nExamples:\n")
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}
+	}
+	if c.Long != "" {
+		fmt.Fprintf(&b, "\n%s\n", c.Long)
+	}
+	if c.IsAdditionalHelpTopicCommand() {
+		fmt.Fprint(c.OutOrStdout(), b.String())
+		return
 	}
 	usage := c.UseLine()
 	if c.HasAvailableSubCommands() {
@@ -51,6 +74,16 @@ func help(c *cobra.Command, _ []string) {
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, sub := range c.Commands() {
 			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(w, "  %s\t%s\n", sub.Name(), sub.Short)
+			}
+		}
+		w.Flush()
+	}
+	if c.HasHelpSubCommands() {
+		b.WriteString("\nTopics of help:\n")
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, sub := range c.Commands() {
+			if sub.IsAdditionalHelpTopicCommand() {
 				fmt.Fprintf(w, "  %s\t%s\n", sub.Name(), sub.Short)
 			}
 		}

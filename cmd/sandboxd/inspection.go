@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandboxd/sandboxd/capability"
@@ -48,7 +49,7 @@ type limitSet struct {
 
 // A structure is what the binary declares.
 type structure struct {
-	Imports     []host.Import `json:"imports"` // functions
+	Imports     []host.Import `json:"imports"` // each once
 	Exports     []string      `json:"exports"`
 	Functions   int           `json:"functions"` // with a body
 	CodeBytes   int           `json:"code_bytes"`
@@ -122,7 +123,9 @@ func structureOf(bin *wasmbin.Module) *structure {
 		if i.Kind != wasmbin.Func {
 			name = fmt.Sprintf("%s (%s)", i.Name, i.Kind)
 		}
-		s.Imports = append(s.Imports, host.Import{Module: i.Module, Name: name})
+		if imp := (host.Import{Module: i.Module, Name: name}); !slices.Contains(s.Imports, imp) {
+			s.Imports = append(s.Imports, imp)
+		}
 	}
 	for _, x := range bin.Exports {
 		s.Exports = append(s.Exports, x.Name)

@@ -168,13 +168,16 @@ func (r *toolRun) state() (map[string]any, error) {
 func (r *toolRun) report(m *abi.Manifest, ended *flow.CallResult, acts session.Actions, limits host.Limits) error {
 	c := &callReport{Format: 1, Tool: r.tool, Code: ended.Code, Ran: ended.Ran}
 	if receipt, ok := ended.Receipt.(host.Receipt); ok && receipt.Module != "" {
+		if receipt.Code == abi.OK {
+			receipt.Code = ended.Code // the guest answered, and the answer was no result
+		}
 		c.Receipt = &receipt
 	}
 	if data, err := json.Marshal(acts); err == nil && string(data) != "{}" {
 		c.Actions = data
 	}
 	if ended.Code != abi.OK {
-		text := callText(ended)
+		text := r.callText(ended, limits)
 		c.Message = text
 		return r.finish(c, nil, limits, &commandError{What: r.tool + ": " + text, Code: ended.Code, Hint: r.failureHint(m, ended.Code), Exit: exitNotDone})
 	}
@@ -189,8 +192,9 @@ func (r *toolRun) report(m *abi.Manifest, ended *flow.CallResult, acts session.A
 	return r.finish(c, result, limits, nil)
 }
 
-// callText says why a call failed, for its author.
-func callText(ended *flow.CallResult) string {
+// callText says why a call failed, for its author: what the model reads, then
+// what only the operator does.
+func (r *toolRun) callText(ended *flow.CallResult, limits host.Limits) string {
 	ce, ok := errors.AsType[*flow.CallError](ended.Err)
 	switch {
 	case !ok && ended.Err != nil:
@@ -204,10 +208,34 @@ func callText(ended *flow.CallResult) string {
 	if text == "" {
 		text = ce.Code.Sentence()
 	}
-	if ce.Err != nil {
-		text += ": " + ce.Err.Error()
+	if ce.Code == abi.GuestMemory {
+		text += ", " + size(limits.MemoryBytes)
 	}
-	return text
+	if ce.Err == nil {
+		return text
+	}
+	detail := detailLines(ce.Err.Error())
+	if len(detail) == 1 {
+		return text + ": " + detail[0]
+	}
+	const most = 12
+	if more := len(detail) - most; more > 0 && !r.flags.full {
+		detail = append(detail[:most], fmt.Sprintf("… %d more lines, --full", more))
+	}
+	return text + "\n" + strings.Join(detail, "\n")
+}
+
+// detailLines breaks what the host says of a trap into lines. The host escapes
+// the ends of a guest's lines and joins its own with a bar.
+func detailLines(detail string) []string {
+	detail = strings.NewReplacer(" | ", "\n", "; stderr: ", "\n", `\n`, "\n", `\t`, "  ").Replace(detail)
+	var lines []string
+	for line := range strings.SplitSeq(detail, "\n") {
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 func (r *toolRun) failureHint(m *abi.Manifest, code abi.Code) string {

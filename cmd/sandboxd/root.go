@@ -38,6 +38,7 @@ func newRoot(e *env) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
+	root.SetHelpCommand(helpCommand())
 	root.SetUsageFunc(func(c *cobra.Command) error { help(c, nil); return nil })
 	root.AddCommand(
 		runCommand(e),
@@ -45,8 +46,10 @@ func newRoot(e *env) *cobra.Command {
 			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),
 		configCommand(e),
+		conformanceCommand(e),
 		versionCommand(e),
 	)
+	root.AddCommand(topics()...)
 	return root
 }
 
@@ -68,7 +71,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string
 	for _, c := range parent.Commands() {
-		if c.IsAvailableCommand() {
+		if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
 			names = append(names, c.Name())
 		}
 	}

@@ -47,6 +47,13 @@ func TestScripts(t *testing.T) {
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
 			s.Setenv("GEMINI_API_KEY", "")
+			for name, dir := range map[string]string{"KIT": "testdata/kit", "EXAMPLES": "../../examples"} {
+				abs, err := filepath.Abs(filepath.FromSlash(dir))
+				if err != nil {
+					return err
+				}
+				s.Setenv(name, abs)
+			}
 			for _, name := range []string{"weather", "csv"} {
 				if err := copyExample(name, s.WorkDir); err != nil {
 					return err
@@ -55,7 +62,7 @@ func TestScripts(t *testing.T) {
 			s.Setenv("PATH", s.Getenv("PATH")+string(os.PathListSeparator)+filepath.Dir(goTool(t)))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit, "wasm": wasm},
 	})
 }
 

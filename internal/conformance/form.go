@@ -165,7 +165,6 @@ func sessionEventForm(e *session.Event) map[string]any {
 type ids struct {
 	names map[string]string
 	count map[string]int
-	given map[string]bool // ids that the scenario itself wrote
 }
 
 var generated = regexp.MustCompile(`(adk-|cnf-|e-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)

@@ -18,7 +18,6 @@ type recorder struct {
 	calls     []any
 	hooks     []any
 	listCalls map[string]any
-	queries   []any
 	effects   []Effect
 	bad       error // what a guest said and nobody could read
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -25,8 +26,11 @@ const (
 
 // Options say how vectors are run. The zero value is usable.
 type Options struct {
-	Handlers Mode               // default ModeNative
-	Guest    guestbuild.Options // how the scripted guest is built; not used by ModeNative
+	Handlers Mode // default ModeNative
+
+	// How the scripted guest is built and run; not used by ModeNative.
+	Build  guestbuild.Options
+	Engine host.Config
 }
 
 // A Report is how vectors did.
@@ -52,31 +56,34 @@ func Run(ctx context.Context, vectors []*Vector, o Options) (*Report, error) {
 		return nil, fmt.Errorf("handlers %q: want native, wasm or both", string(r.Handlers))
 	}
 	if r.Handlers != ModeNative {
-		g, err := OpenGuests(ctx, o.Guest)
+		g, err := OpenGuests(ctx, o.Build, o.Engine)
 		if err != nil {
 			return nil, err
 		}
 		defer g.Close()
 		handlers = append(handlers, g)
 	}
-	r.Results = make([]Result, len(vectors))
-	each(len(vectors), func(i int) {
-		if ctx.Err() != nil {
-			return
-		}
-		var results []Result
-		for _, h := range handlers {
-			results = append(results, Check(ctx, vectors[i], h))
-		}
-		r.Results[i] = results[0]
-		if len(results) == 2 {
-			r.Results[i] = join(results[0], results[1])
-		}
-	})
+	r.Results = checkAll(ctx, vectors, handlers...)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	return r, nil
+}
+
+// checkAll runs each vector once with each of one or two kinds of handlers. A
+// vector that ctx did not leave time for has no verdict.
+func checkAll(ctx context.Context, vectors []*Vector, handlers ...Handlers) []Result {
+	results := make([]Result, len(vectors))
+	each(len(vectors), func(i int) {
+		if ctx.Err() != nil {
+			return
+		}
+		results[i] = Check(ctx, vectors[i], handlers[0])
+		if len(handlers) > 1 {
+			results[i] = join(results[i], Check(ctx, vectors[i], handlers[1]))
+		}
+	})
+	return results
 }
 
 // each calls f with 0 to n-1, on as many goroutines as there are processors, and
@@ -148,25 +155,16 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteJSON writes one document per line: the format, each result, the counts.
+// WriteJSON writes the report as one document on one line.
 func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	if err := e.Encode(struct {
-		Format   int  `json:"format"`
-		Handlers Mode `json:"handlers"`
-	}{1, r.Handlers}); err != nil {
-		return err
-	}
-	for _, x := range r.Results {
-		if err := e.Encode(x); err != nil {
-			return err
-		}
-	}
-	return e.Encode(struct {
-		Passed   int `json:"passed"`
-		Failed   int `json:"failed"`
-		Deviates int `json:"deviates"`
-	}{r.Count(Passed), r.Count(Failed), r.Count(Deviates)})
+	return json.NewEncoder(w).Encode(struct {
+		Format   int      `json:"format"`
+		Handlers Mode     `json:"handlers"`
+		Passed   int      `json:"passed"`
+		Failed   int      `json:"failed"`
+		Deviates int      `json:"deviates"`
+		Vectors  []Result `json:"vectors"`
+	}{1, r.Handlers, r.Count(Passed), r.Count(Failed), r.Count(Deviates), r.Results})
 }
 
 // visible returns a text of a vector or guest as one line that hides nothing.

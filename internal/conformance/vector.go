@@ -3,11 +3,11 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"google.golang.org/genai"
 
@@ -180,41 +180,46 @@ type artifactSpec struct {
 	Part *genai.Part `json:"part"`
 }
 
-// Load reads vectors from files and folders. The order is that of the names.
-func Load(paths ...string) ([]*Vector, error) {
-	var files []string
-	for _, p := range paths {
-		info, err := os.Stat(p)
+// Load reads the vectors of a file or of the files *.json of a folder, in the order
+// of their names. A folder without any is an error. Errors name a file of the
+// folder, and not path itself.
+func Load(path string) ([]*Vector, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		v, err := read(path)
 		if err != nil {
 			return nil, err
 		}
-		if !info.IsDir() {
-			files = append(files, p)
-			continue
-		}
-		found, err := filepath.Glob(filepath.Join(p, "*.json"))
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, found...)
+		return []*Vector{v}, nil
+	}
+	files, err := filepath.Glob(filepath.Join(path, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, errors.New("no vector found: no file *.json in it")
 	}
 	slices.Sort(files)
-	var out []*Vector
+	var vectors []*Vector
 	for _, f := range files {
-		data, err := os.ReadFile(f)
+		v, err := read(f)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", filepath.Base(f), err)
 		}
-		v, err := Parse(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
-		}
-		out = append(out, v)
+		vectors = append(vectors, v)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("no vector found under %s", strings.Join(paths, ", "))
+	return vectors, nil
+}
+
+func read(file string) (*Vector, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	return Parse(data)
 }
 
 // Parse reads one vector. Unknown members are errors.

@@ -31,35 +31,28 @@ var guestSource embed.FS
 // a manifest written for it. What a guest received is known from what it says on
 // its log, so a guest that does not run has left no trace of a call.
 type Guests struct {
-	engine *host.Engine
-	code   []byte                                    // the scripted guest, without a manifest
-	grants func(asked capability.Set) capability.Set // what is granted of what a script needs
-
-	mu      sync.Mutex
-	modules map[string]*host.Module // by manifest
+	modules *modules
+	grants  func(asked capability.Set) capability.Set // what is granted of what a script needs
 }
 
 // OpenGuests builds the scripted guest from the source that this binary carries,
 // which needs the Go toolchain, and opens an engine for it. Its maker closes it.
-func OpenGuests(ctx context.Context, o guestbuild.Options) (*Guests, error) {
-	code, err := buildGuest(ctx, o)
+func OpenGuests(ctx context.Context, build guestbuild.Options, engine host.Config) (*Guests, error) {
+	code, err := buildGuest(ctx, build)
 	if err != nil {
 		return nil, fmt.Errorf("scripted guest: %w", err)
 	}
-	engine, err := host.Open(ctx, host.Config{})
+	e, err := host.Open(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
-	return newGuests(engine, code), nil
+	return &Guests{newModules(e, code), grantAll}, nil
 }
 
-func newGuests(engine *host.Engine, code []byte) *Guests {
-	all := func(asked capability.Set) capability.Set { return asked }
-	return &Guests{engine: engine, code: code, grants: all, modules: map[string]*host.Module{}}
-}
+func grantAll(asked capability.Set) capability.Set { return asked }
 
 // Close frees the engine. The guests must not be used any more.
-func (g *Guests) Close() error { return g.engine.Close() }
+func (g *Guests) Close() error { return g.modules.engine.Close() }
 
 // buildGuest builds the scripted guest in a directory that is gone afterwards.
 func buildGuest(ctx context.Context, o guestbuild.Options) ([]byte, error) {
@@ -155,7 +148,7 @@ func streamOps(t *toolSpec) []map[string]any {
 // it asks for what the script needs, and is granted what g grants of that.
 func (g *Guests) plugin(ctx context.Context, m *abi.Manifest, do []map[string]any, r *recorder, said func([]byte) error) (*plugins.Plugin, error) {
 	m.ABI, m.Name, m.Version, m.Requests = abi.Version, "scripted", "1", needs(do)
-	module, err := g.load(ctx, m)
+	module, err := g.modules.load(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -180,26 +173,39 @@ func (g *Guests) plugin(ctx context.Context, m *abi.Manifest, do []map[string]an
 		}})
 }
 
-// load returns the scripted guest with a manifest.
-func (g *Guests) load(ctx context.Context, m *abi.Manifest) (*host.Module, error) {
+// modules are one guest's code with many manifests.
+type modules struct {
+	engine *host.Engine
+	code   []byte // without a manifest
+
+	mu     sync.Mutex
+	loaded map[string]*host.Module // by manifest
+}
+
+func newModules(engine *host.Engine, code []byte) *modules {
+	return &modules{engine: engine, code: code, loaded: map[string]*host.Module{}}
+}
+
+// load returns the guest with a manifest.
+func (ms *modules) load(ctx context.Context, m *abi.Manifest) (*host.Module, error) {
 	manifest, err := m.Encode()
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if module := g.modules[string(manifest)]; module != nil {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if module := ms.loaded[string(manifest)]; module != nil {
 		return module, nil
 	}
-	wasm, err := wasmbin.SetCustom(g.code, abi.ManifestSection, manifest)
+	wasm, err := wasmbin.SetCustom(ms.code, abi.ManifestSection, manifest)
 	if err != nil {
 		return nil, err
 	}
-	module, err := g.engine.Load(ctx, wasm)
+	module, err := ms.engine.Load(ctx, wasm)
 	if err != nil {
 		return nil, err
 	}
-	g.modules[string(manifest)] = module
+	ms.loaded[string(manifest)] = module
 	return module, nil
 }
 

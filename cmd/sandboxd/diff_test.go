@@ -1,0 +1,59 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// TestDiffWidens checks for every kind of change, both ways, whether it is one
+// that an operator must decide about anew.
+func TestDiffWidens(t *testing.T) {
+	base := func() *abi.Manifest {
+		return &abi.Manifest{Name: "m", Version: "1", Requests: []string{"http GET api.example.com/v1/*"},
+			Tools:  []abi.Tool{{Name: "t", Effects: abi.Idempotent, Confirm: true}},
+			Guards: []abi.Guard{{Name: "g", Phases: []abi.Phase{abi.PhaseCall, abi.PhaseResult}}}}
+	}
+	for _, c := range []struct {
+		name       string
+		change     func(*abi.Manifest)
+		wider, way bool // there, and on the way back
+	}{
+		{"nothing", func(*abi.Manifest) {}, false, false},
+		{"another host", func(m *abi.Manifest) { m.Requests = append(m.Requests, "http GET b.example.com/*") }, true, false},
+		{"narrower path", func(m *abi.Manifest) { m.Requests = []string{"http GET api.example.com/v1/a"} }, false, true},
+		{"another verb", func(m *abi.Manifest) { m.Requests = []string{"http GET,POST api.example.com/v1/*"} }, true, false},
+		{"spelled otherwise", func(m *abi.Manifest) { m.Requests = []string{"http GET https://API.example.com:443/v1/*"} }, false, false},
+		{"no capability", func(m *abi.Manifest) { m.Requests = append(m.Requests, "http GET *.com") }, true, false},
+		{"another tool", func(m *abi.Manifest) { m.Tools = append(m.Tools, abi.Tool{Name: "u"}) }, true, false},
+		{"a person asked less", func(m *abi.Manifest) { m.Tools[0].Confirm = false }, true, false},
+		{"said to change nothing", func(m *abi.Manifest) { m.Tools[0].Effects = abi.None }, true, false},
+		{"said to be once", func(m *abi.Manifest) { m.Tools[0].Effects = abi.Once }, false, true},
+		{"description", func(m *abi.Manifest) { m.Tools[0].Description = "better" }, false, false},
+		{"hook", func(m *abi.Manifest) { m.Hooks = []abi.HookPoint{abi.BeforeTool} }, true, false},
+		{"guard looks away", func(m *abi.Manifest) { m.Guards[0].Phases = m.Guards[0].Phases[:1] }, true, false},
+		{"guard rewrites", func(m *abi.Manifest) { m.Guards[0].Mutates = []abi.Phase{abi.PhaseCall} }, true, false},
+		{"limit", func(m *abi.Manifest) { m.Limits.MemoryBytes = 1 << 20 }, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			look := func(m *abi.Manifest) *inspection { return &inspection{Manifest: m, Limits: limitsOf(m)} }
+			old, new := base(), base()
+			c.change(new)
+			widens := func(all []change) bool {
+				for i, x := range all {
+					if x.Widens && i > 0 && !all[i-1].Widens {
+						t.Errorf("%q comes after what widens nothing", x.Text)
+					}
+				}
+				return len(all) > 0 && all[0].Widens
+			}
+			there, back := diff(look(old), look(new)), diff(look(new), look(old))
+			if widens(there) != c.wider || widens(back) != c.way {
+				t.Errorf("widens %v and back %v, want %v and %v\n there %v\n back %v", widens(there), widens(back), c.wider, c.way, there, back)
+			}
+			if c.name != "nothing" && len(there) == 0 && c.name != "spelled otherwise" {
+				t.Error("no change is shown")
+			}
+		})
+	}
+}
