@@ -135,3 +135,100 @@ func TestRunPrompt(t *testing.T) {
 		t.Fatalf("exit %d, stdout %q, want %q", code, stdout, want)
 	}
 }
+
+// TestRunAnswersLater: a question of a stored session outlives the process that
+// asked it, is asked again at a terminal, and is answered once.
+func TestRunAnswersLater(t *testing.T) {
+	const question = "Will it snow in Oslo tomorrow?"
+	work := t.TempDir()
+	if err := copyExample("weather", work); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "dev:\n", "store: {sessions: sqlite, path: kept/s.db}\ndev:\n")
+	const hint = "hint: at a terminal: sandboxd run --session demo --user ana weather\n"
+	run := []string{"run", "--session", "demo", "--user", "ana", "weather"}
+	for _, c := range []struct {
+		name, input  string
+		terminal     bool
+		args         []string
+		code         int
+		stdout, says string
+	}{
+		{"no terminal", "", false, []string{question}, exitNotDone, "", hint},
+		{"no terminal and no message", "", false, nil, exitNotDone, "", hint},
+		{"answered", "d\ny\n", true, nil, exitDone, "Tomorrow in Oslo: snow, -3 to 2 °C.\n", "[y]es  [n]o  [d]etails  (no) "},
+		{"nothing left to ask", "hello\n", true, nil, exitDone, "I know about the weather. Ask me whether it will snow in Oslo tomorrow.\n", "> "},
+	} {
+		code, stdout, stderr := try(t, work, c.input, c.terminal, nil, append(run, c.args...)...)
+		if code != c.code || stdout != c.stdout || !strings.Contains(stderr, c.says) {
+			t.Fatalf("%s: exit %d, want %d; stdout %q, want %q; stderr %q, want %q in it", c.name, code, c.code, stdout, c.stdout, stderr, c.says)
+		}
+		if asks := strings.Contains(stderr, "[y]es"); asks != (c.name == "answered") {
+			t.Errorf("%s: asked is %v: %s", c.name, asks, stderr)
+		}
+	}
+	_, shown, _ := try(t, work, "", false, nil, "session", "show", "weather", "demo", "--user", "ana")
+	if n := strings.Count(shown, "get_weather used"); n != 1 {
+		t.Errorf("%d questions were used, want 1:\n%s", n, shown)
+	}
+}
+
+// TestRunAnswersTwo: questions of two runs are answered in two messages, since no
+// model takes answers to both in one.
+func TestRunAnswersTwo(t *testing.T) {
+	work := t.TempDir()
+	if err := copyExample("weather", work); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "dev:\n", "store: {sessions: sqlite}\ndev:\n")
+	replies := "format: 1\nrules:\n  - reply:\n      - call: [{tool: get_weather, id: a, args: {place: Oslo}}]\n      - say: first\n      - say: second\n      - say: third\n      - say: fourth\n"
+	if err := os.WriteFile(filepath.Join(work, "weather", "replies.yaml"), []byte(replies), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if code, _, stderr := try(t, work, "", false, nil, "run", "--session", "demo", "weather", "ask"); code != exitNotDone || !strings.Contains(stderr, "waits for a person") {
+			t.Fatalf("exit %d, %s", code, stderr)
+		}
+	}
+	code, stdout, stderr := try(t, work, "y\nn\n", true, nil, "run", "--session", "demo", "weather")
+	if code != exitDone || strings.Count(stdout, "\n") != 2 || strings.Count(stderr, "[y]es") != 2 {
+		t.Fatalf("exit %d, stdout %q, stderr %s", code, stdout, stderr)
+	}
+	_, shown, _ := try(t, work, "", false, nil, "session", "show", "weather", "demo")
+	if !strings.Contains(shown, "get_weather used") || !strings.Contains(shown, "get_weather rejected") {
+		t.Errorf("the answers were not taken:\n%s", shown)
+	}
+}
+
+// TestSessionMoves: what is exported, imported and exported again is the same,
+// and a question that waits does so in the copy, too.
+func TestSessionMoves(t *testing.T) {
+	work := t.TempDir()
+	if err := copyExample("weather", work); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "dev:\n", "store: {sessions: sqlite}\ndev:\n")
+	at := func(input string, terminal bool, args ...string) string {
+		t.Helper()
+		code, stdout, stderr := try(t, work, input, terminal, nil, args...)
+		if code != exitDone && !strings.Contains(stderr, "waits for a person") {
+			t.Fatalf("%q: exit %d, %s", args, code, stderr)
+		}
+		return stdout
+	}
+	at("n\n", true, "run", "--session", "demo", "weather", "Will it snow in Oslo tomorrow?")
+	at("", false, "run", "--session", "demo", "weather", "Will it snow in Bergen tomorrow?")
+	exported := at("", false, "session", "export", "weather", "demo")
+	at(exported, false, "session", "import", "weather", "-", "--session", "copy")
+	again := at("", false, "session", "export", "weather", "copy")
+	if strings.Replace(again, `"id":"copy"`, `"id":"demo"`, 1) != exported {
+		t.Errorf("exported\n%s\nimported and exported again\n%s", exported, again)
+	}
+	if table := at("", true, "session", "ls", "weather"); !strings.HasPrefix(table, "ID    UPDATED               EVENTS  WAITING\ncopy  2") ||
+		strings.Count(table, "  1\n") != 2 {
+		t.Errorf("one question waits in each, the answered one is not asked again; got\n%s", table)
+	}
+}
