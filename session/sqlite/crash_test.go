@@ -311,8 +311,8 @@ func TestKills(t *testing.T) {
 		errs := make([]error, lanes)
 		lines := make([]int, lanes)
 		for i, l := range current {
-			after := rnd.IntN(25)
-			wg.Go(func() { lines[i], errs[i] = killOne(t.Context(), path, l, after) })
+			after, pause := rnd.IntN(20), time.Duration(rnd.Int64N(int64(4*time.Millisecond)))
+			wg.Go(func() { lines[i], errs[i] = killOne(t.Context(), path, l, after, pause) })
 		}
 		wg.Wait()
 		for i, err := range errs {
@@ -359,9 +359,10 @@ func TestKills(t *testing.T) {
 	t.Logf("%d kills; %d operations acknowledged, %d approvals spent; %d times the kill fell between the commit and its report", kills, work, spent, late)
 }
 
-// killOne starts a child, kills it once it has reported so many lines, and notes
-// all that it has reported by then.
-func killOne(ctx context.Context, path string, l *laneLog, after int) (int, error) {
+// killOne starts a child, kills it a while after it has reported so many lines, and
+// notes all that it has reported by then. Nothing waits for the pause: without it
+// every kill would fall into the beginning of an operation.
+func killOne(ctx context.Context, path string, l *laneLog, after int, pause time.Duration) (int, error) {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), crashVariable+"="+path+"\n"+l.lane)
 	out, err := cmd.StdoutPipe()
@@ -376,9 +377,7 @@ func killOne(ctx context.Context, path string, l *laneLog, after int) (int, erro
 	r := bufio.NewReader(out)
 	for {
 		if lines == after {
-			if err := cmd.Process.Kill(); err != nil {
-				errs = append(errs, err)
-			}
+			time.AfterFunc(pause, func() { _ = cmd.Process.Kill() }) // Wait says whether it was killed
 		}
 		line, err := r.ReadString('\n')
 		if err == io.EOF {
