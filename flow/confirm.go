@@ -124,13 +124,9 @@ type answer struct {
 // run now waits for a person again.
 func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	ev := s.newestUserEvent()
-	if ev == nil || s.resumed[ev.ID] {
+	if ev == nil || !s.firstToResume(ev) {
 		return false, nil
 	}
-	if s.resumed == nil {
-		s.run.resumed = map[string]bool{}
-	}
-	s.resumed[ev.ID] = true
 	answers, err := s.answers(ev)
 	if err != nil || len(answers) == 0 {
 		return false, err
@@ -143,11 +139,14 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	approvals := map[string]*approval{}
 	for _, q := range questions {
 		i := slices.IndexFunc(answers, func(a answer) bool { return a.id == q.ID })
-		if i < 0 || q.Agent != s.agent.Name {
+		if i < 0 {
 			continue
 		}
 		a := answers[i]
 		answers = slices.Delete(answers, i, i+1)
+		if q.Agent != s.agent.Name {
+			continue // the agent that asked deals with it
+		}
 		decided, err := s.decide(ctx, q, a)
 		if err != nil {
 			return false, err
@@ -164,17 +163,25 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		calls = append(calls, &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args})
 	}
 	for _, a := range answers {
-		if err := s.audit(ctx, s.refused(a.id, abi.ConfirmationNotFound, "no such question to this agent")); err != nil {
+		if err := s.audit(ctx, s.refused(a.id, abi.ConfirmationNotFound, "no such question")); err != nil {
 			return false, err
 		}
 	}
 	if len(calls) == 0 {
 		return false, nil
 	}
-	if b := s.dispatch(ctx, s.table(), calls, approvals); b != nil {
-		return s.show(b), nil
-	}
-	return false, nil
+	return s.settle(s.dispatch(ctx, s.table(), calls, approvals))
+}
+
+// firstToResume reports whether the agent has not yet looked at a user's event
+// in this run.
+func (s *step) firstToResume(ev *session.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := s.agent.Name + " " + ev.ID
+	first := !s.resumed[key]
+	s.resumed[key] = true
+	return first
 }
 
 // decide records a person's decision. It returns nil if the question can no
@@ -327,9 +334,11 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 	}
 	q := &session.Question{ID: request.ID, Session: key, Run: ev.InvocationID, Agent: ev.Author, Call: original.ID, Tool: original.Name,
 		Args: args, Given: args, ArgsSHA256: abi.Digest(args), Policy: r.policy, Asked: ev.Time, Expires: r.cfg.Now().Add(r.cfg.Expires)}
-	for _, t := range r.agent.Tools {
-		if t.Spec().Name == q.Tool {
-			q.Module = t.Spec().Module
+	if a := r.tree.named[ev.Author]; a != nil {
+		for _, t := range a.Tools {
+			if t.Spec().Name == q.Tool {
+				q.Module = t.Spec().Module
+			}
 		}
 	}
 	if tc, ok := request.Args["toolConfirmation"].(map[string]any); ok {

@@ -31,6 +31,7 @@ import (
 type batch struct {
 	event     *session.Event // the merged responses; nil if no call has one
 	questions []asked        // to a person, in call order; already recorded
+	open      bool           // a task is not finished: the user has the word
 }
 
 // asked is a question with what the call said about it.
@@ -45,31 +46,51 @@ type approval struct {
 	answer   session.Confirmation
 }
 
-// dispatch runs calls in parallel and merges what they gave in call order. It
-// returns nil if no call has anything to show. Nothing outlives it.
+// dispatch runs calls in parallel and merges what they gave in call order. Events
+// of agents that run inside calls are yielded meanwhile. It returns nil if no call
+// has anything to show. Nothing outlives it.
 func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.FunctionCall, approvals map[string]*approval) *batch {
-	results := make([]*call, len(calls))
-	slots := make(chan struct{}, s.cfg.Limits.Parallel)
-	var wg sync.WaitGroup
-	for i, fc := range calls {
-		c := s.newCall(ctx, table, fc, approvals[fc.ID])
-		results[i] = c
-		if i >= s.cfg.Limits.CallsPerStep {
-			c.refuse(&CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of %d: at most %d are run in a step", i+1, len(calls), s.cfg.Limits.CallsPerStep)})
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			c.refuse(gaveUp(ctx))
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			c.do()
-		})
+	if len(calls) == 0 {
+		return nil
 	}
-	wg.Wait()
+	wanted, halt := context.WithCancel(ctx) // over when the consumer has stopped: what runs may end, nothing more begins
+	defer halt()
+	f := newFunnel(halt)
+	results := make([]*call, len(calls))
+	for i, fc := range calls {
+		results[i] = s.newCall(ctx, table, fc, approvals[fc.ID], f.yield)
+	}
+	first := s.calls
+	s.calls += len(calls)
+	late := make([]*CallError, len(calls)) // why a call was not begun
+	slots := make(chan struct{}, s.cfg.Limits.Parallel)
+	go func() {
+		var wg sync.WaitGroup
+		for i, c := range results {
+			if n := first + i; n >= s.cfg.Limits.CallsPerStep {
+				late[i] = &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of a step: at most %d are run", n+1, s.cfg.Limits.CallsPerStep)}
+				continue
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-wanted.Done():
+				late[i] = gaveUp(wanted)
+				continue
+			}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				c.do()
+			})
+		}
+		wg.Wait()
+		close(f.items)
+	}()
+	f.serve(s.yield)
+	for i, err := range late {
+		if err != nil {
+			results[i].refuse(err)
+		}
+	}
 	return s.merge(ctx, results)
 }
 
@@ -111,13 +132,13 @@ type call struct {
 	set      session.Actions
 }
 
-func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval) *call {
+func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval, emit yieldFunc) *call {
 	c := &call{step: s, ctx: ctx, fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}, spec: &Spec{Name: fc.Name}}
 	if tool, spec := table.lookup(fc.Name); tool != nil && executable(tool) {
 		c.tool, c.spec = tool, spec
 	}
 	c.info = CallInfo{Session: s.key, Run: s.id, Agent: s.agent.Name, Step: s.number, ID: fc.ID, Tool: fc.Name, Module: c.spec.Module}
-	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID}
+	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID, place: s.place, emit: emit}
 	if ap != nil {
 		answer := ap.answer
 		c.tc.confirmation = &answer

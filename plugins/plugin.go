@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -71,6 +72,9 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Values = maps.Clone(cfg.Values)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
 	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(asked))
 	cfg.Hooks = fill(cfg.Hooks, host.DefaultLimits(abi.KindHook))
@@ -126,7 +130,7 @@ func (e *GrantError) Error() string {
 	}
 	asks := "nothing"
 	if len(e.Asks) > 0 {
-		asks = fmt.Sprintf("%q", e.Asks)
+		asks = strings.Join(e.Asks, ", ")
 	}
 	return fmt.Sprintf("plugin %s: grant %s was not requested: manifest asks %s", e.Plugin, e.Grant, asks)
 }

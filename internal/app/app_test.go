@@ -131,7 +131,7 @@ artifacts: {dir: files}
 confirm: {expires: 1h}
 store: {sessions: sqlite, path: s.db, audit: a.log}
 ceiling: [log]
-dev: {replay: r, now: "2026-03-01T09:00:00Z"}
+dev: {replay: r, guard_wall: 1s, now: "2026-03-01T09:00:00Z"}
 `
 
 // TestFullFile: every key there is can be read, printed and read again.

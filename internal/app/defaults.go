@@ -18,7 +18,11 @@ const (
 // limits are those of a run, as far as the file says.
 func (f *File) limits() flow.Limits {
 	l := f.Agent.Limits
-	return flow.Limits{Steps: l.Steps, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
+	limits := flow.Limits{Steps: l.Steps, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
+	if wall := time.Duration(f.Dev.GuardWall); wall > 0 { // a judgement is more than the guest's own time
+		limits.Guard = wall + host.DefaultLimits(abi.KindGuard).Startup
+	}
+	return limits
 }
 
 // WithDefaults returns the file with every default that is in force written out.

@@ -285,7 +285,8 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.G
 		}
 		return nil, err
 	}
-	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger})
+	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger,
+		Limits: host.Limits{Wall: time.Duration(f.Dev.GuardWall)}})
 	if err == nil {
 		return guard, nil
 	}

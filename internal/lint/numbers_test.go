@@ -92,6 +92,7 @@ func callLimits() string {
 	return table("one call | tool | hook, guard",
 		[]any{"memory", tool.MemoryBytes, guard.MemoryBytes},
 		[]any{"time", tool.Wall, guard.Wall},
+		[]any{"making an instance", tool.Startup, guard.Startup},
 		[]any{"input", tool.InputBytes, guard.InputBytes},
 		[]any{"output", tool.OutputBytes, guard.OutputBytes},
 		[]any{"host calls", tool.HostCalls, guard.HostCalls},
