@@ -280,9 +280,15 @@ func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.
 	}
 	questions := map[string]*session.Question{}
 	var order []string
+	answered := map[string]bool{}
 	for _, ev := range events {
 		if err := r.store.Append(ctx, key, ev); err != nil {
 			return err
+		}
+		for _, a := range ev.Responses() {
+			if ev.Author == userAuthor && a.Name == confirmationCall {
+				answered[a.ID] = true
+			}
 		}
 		for _, call := range ev.Calls() {
 			if call.Name != confirmationCall || call.ID == "" || ev.Author == userAuthor {
@@ -303,7 +309,7 @@ func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.
 		}
 	}
 	for _, id := range order {
-		if q := questions[id]; q != nil {
+		if q := questions[id]; q != nil && !answered[id] {
 			if err := r.store.Ask(ctx, *q); err != nil {
 				return err
 			}
