@@ -13,6 +13,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -88,7 +89,18 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // ends with ctx, compiling does not. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
-	wasm = bytes.Clone(wasm)
+	m, err := e.load(ctx, bytes.Clone(wasm))
+	if refused, ok := errors.AsType[*RejectError](err); ok && e.audit != nil {
+		rec := audit.Record{Action: "module.reject", Target: refused.Module.String(), Module: refused.Module.String(),
+			Decision: "deny", Code: string(refused.Reasons[0].Code), Why: refused.Error()}
+		if sinkErr := e.audit.Append(context.WithoutCancel(ctx), rec); sinkErr != nil {
+			err = errors.Join(err, fmt.Errorf("audit: %w", sinkErr))
+		}
+	}
+	return m, err
+}
+
+func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
