@@ -155,7 +155,7 @@ func TestHostCallsGranted(t *testing.T) {
 	if fmt.Sprint(w.chunks) != `[{"a":2,"b":1}]` || fmt.Sprint(w.actions.asked) != "[confirm sure? [1] transfer other escalate skip]" {
 		t.Errorf("chunks %s, actions %s", w.chunks, w.actions.asked)
 	}
-	used := "log, state read session:a, state write session:a, state write session:new, artifact read *, artifact read a.csv, artifact write b.csv, emit, confirm, transfer, escalate, skip-summary"
+	used := "log, state read session:a, state write session:a, state write session:new, artifact read,write *.csv, artifact read a.csv, artifact write b.csv, emit, confirm, transfer, escalate, skip-summary"
 	if got := strings.Join(receipt.Used, ", "); got != used || receipt.Denied != nil || receipt.HostCalls != 12 {
 		t.Errorf("used %s, denied %v, %d host calls", got, receipt.Denied, receipt.HostCalls)
 	}

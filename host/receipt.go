@@ -25,7 +25,9 @@ type Receipt struct {
 	HostCalls int      `json:"host_calls"`
 	Used      []string `json:"used,omitempty"`   // capabilities used, each once, in order of first use
 	Denied    []string `json:"denied,omitempty"` // capabilities that were needed and missing, likewise
-	LogBytes  int      `json:"log_bytes,omitempty"`
+	// DeniedMore counts the refusals that Denied has no room for.
+	DeniedMore int `json:"denied_more,omitempty"`
+	LogBytes   int `json:"log_bytes,omitempty"`
 }
 
 // Bounds of the lists in a receipt. A guest chooses what it asks for, so it

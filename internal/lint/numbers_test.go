@@ -92,9 +92,11 @@ func callLimits() string {
 	return table("one call | tool | hook, guard",
 		[]any{"memory", tool.MemoryBytes, guard.MemoryBytes},
 		[]any{"time", tool.Wall, guard.Wall},
+		[]any{"making an instance", tool.Startup, guard.Startup},
 		[]any{"input", tool.InputBytes, guard.InputBytes},
 		[]any{"output", tool.OutputBytes, guard.OutputBytes},
 		[]any{"host calls", tool.HostCalls, guard.HostCalls},
+		[]any{"kept in state and artifacts", tool.StoredBytes, guard.StoredBytes},
 		[]any{"log", tool.LogBytes, guard.LogBytes},
 		[]any{"HTTP requests", tool.HTTPRequests, guard.HTTPRequests},
 		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes})
