@@ -297,11 +297,11 @@ func (b *body) check(out []byte) []byte {
 // refill appends a call of the host if what is on the stack is below zero.
 func (b *body) refill(out []byte) []byte {
 	out = append(constant(out, 0), opI64LtS, opIf, 0x40)
-	out = b.local(out, opLocalGet, fuelLocal)
-	out = b.local(out, opLocalGet, depthLocal) // zero in a function that calls none
+	out = u32(append(b.local(out, opLocalGet, fuelLocal), opGlobalSet), b.fuel)
+	out = u32(append(b.local(out, opLocalGet, depthLocal), opGlobalSet), b.depth)
 	out = u32(append(out, opCall), b.imported)
-	out = b.local(out, opLocalTee, fuelLocal)
-	return append(u32(append(out, opGlobalSet), b.fuel), opEnd)
+	out = b.local(u32(append(out, opGlobalGet), b.fuel), opLocalSet, fuelLocal)
+	return append(out, opEnd)
 }
 
 // spill makes the fuel known outside the function.

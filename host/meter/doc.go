@@ -21,22 +21,21 @@
 //
 // An instance begins with no fuel. When the fuel of a function is below zero, at
 // its entry, at the head of a loop and at an instruction with a length, it calls
-// the one function that the rewritten module imports beside its own, [Refill]. It
-// gets the fuel that is left, negative, and the depth that is left; it answers with
-// fuel for the next slice or ends the call by a panic. So between two calls of it
-// lies at most a slice, one function without loops, or one instruction.
+// the one function that the rewritten module imports beside its own, [Refill]. That
+// finds what is left, negative, in [Fuel] and puts the fuel of the next slice there,
+// or ends the call by a panic. So between two calls of it lies at most a slice, one
+// function without loops, or one instruction.
 //
 // # Depth
 //
 // Calls of guest functions within each other are counted as well. A frame counts 1,
 // and 1 more for each 32 parameters and locals. A function whose frame does not fit
-// calls Refill with a negative depth. Functions that call no guest function are not
+// calls Refill with [Depth] negative. Functions that call no guest function are not
 // counted.
 //
 // # State
 //
-// Both counts are globals behind all globals of the module, exported under the names
-// [Fuel] and [Depth]. Fuel is what is left of the slice whenever no guest function
+// Both counts are globals behind all globals of the module. Fuel is what is left of the slice whenever no guest function
 // runs and whenever one has called the host; within a function it is a local, so
 // after a trap it may lack what the last function did since its last call. Depth
 // has to be set before every call of an export. The start function is not run at

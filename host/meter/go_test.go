@@ -154,10 +154,11 @@ func BenchmarkMetering(b *testing.B) {
 			plain := start(wazero.NewRuntimeConfig(), wasm)
 			metered := start(wazero.NewRuntimeConfig(), rewritten(b, wasm))
 			engine := start(wazero.NewRuntimeConfig().WithCloseOnContextDone(true), wasm)
-			var times [3]time.Duration
+			// The least of many is what other work on the machine disturbs least.
+			times := [3]time.Duration{time.Hour, time.Hour, time.Hour}
 			for b.Loop() {
 				for i, run := range []func() time.Duration{plain, metered, engine} {
-					times[i] += run()
+					times[i] = min(times[i], run())
 				}
 			}
 			b.ReportMetric(float64(times[1])/float64(times[0]), "metered/plain")

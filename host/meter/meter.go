@@ -12,7 +12,7 @@ import (
 // its own: all that begin with Prefix are reserved.
 const (
 	Prefix = "sandboxd:meter"  // the module that Refill is imported from
-	Refill = "refill"          // (fuel i64, depth i64) -> fuel i64
+	Refill = "refill"          // () -> (): looks at both globals and sets Fuel
 	Fuel   = Prefix + ".fuel"  // exported i64 global: fuel left of the slice
 	Depth  = Prefix + ".depth" // exported i64 global: frames left
 	Start  = Prefix + ".start" // exported function: the module's start function, if it has one
@@ -181,14 +181,15 @@ func extended(contents []byte, n uint32, more ...byte) []byte {
 
 const i64 = byte(wasmbin.I64)
 
+// types adds those of the helper and of refill.
 func (w *rewriter) types() []byte {
-	return extended(w.raw(secType), 1, 0x60, 2, i64, i64, 1, i64)
+	return extended(w.raw(secType), 2, 0x60, 2, i64, i64, 1, i64, 0x60, 0, 0)
 }
 
 func (w *rewriter) imports() []byte {
 	more := name(nil, Prefix)
 	more = append(name(more, Refill), byte(wasmbin.Func))
-	return extended(w.raw(secImport), 1, u32(more, uint32(len(w.m.Types)))...)
+	return extended(w.raw(secImport), 1, u32(more, uint32(len(w.m.Types))+1)...)
 }
 
 func (w *rewriter) globals() []byte {

@@ -111,7 +111,9 @@ func newMachine(t testing.TB, config wazero.RuntimeConfig) *machine {
 		return v + 1
 	}).Export("note").Instantiate(ctx))
 	wasi_snapshot_preview1.MustInstantiate(ctx, x.runtime)
-	must(x.runtime.NewHostModuleBuilder(Prefix).NewFunctionBuilder().WithFunc(func(fuel, depth int64) int64 {
+	must(x.runtime.NewHostModuleBuilder(Prefix).NewFunctionBuilder().WithFunc(func(_ context.Context, m api.Module) {
+		g := m.ExportedGlobal(Fuel).(api.MutableGlobal)
+		fuel, depth := int64(g.Get()), int64(m.ExportedGlobal(Depth).Get())
 		x.cur.refills++
 		if depth < 0 {
 			panic(errDepth)
@@ -122,7 +124,7 @@ func newMachine(t testing.TB, config wazero.RuntimeConfig) *machine {
 			panic(errFuel)
 		}
 		x.granted = used + min(x.slice, x.most-used)
-		return x.granted - used
+		g.Set(uint64(x.granted - used))
 	}).Export(Refill).Instantiate(ctx))
 	return x
 }
