@@ -1,5 +1,7 @@
 package flow
 
+//adk:errors what begins with LlmAgent is ADK's text
+
 import (
 	"context"
 	"encoding/json"
