@@ -238,23 +238,3 @@ func (r *run) repair(ctx context.Context, ev *session.Event, known []*session.Ev
 		r.cfg.Logger.Error("summary not repaired", "err", err)
 	}
 }
-
-// onEvent passes an event through the on-event hooks. What it says it sums up stays.
-func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, error) {
-	kept := ev.Actions.Compaction.Clone()
-	cc := r.callbackContext(ctx, ev.Author, nil)
-	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
-		if h.OnEvent == nil {
-			return nil, nil
-		}
-		return h.OnEvent(cc, ev)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if replaced != nil {
-		ev = r.asReplaced(ev, replaced)
-	}
-	ev.Actions.Compaction = kept
-	return ev, nil
-}

@@ -40,7 +40,7 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		return &CallError{Code: abi.ConfirmationRejected, Text: fmt.Sprintf("error tool %q call is rejected", c.fc.Name)}
 	}
 	q := ap.question
-	if q.ArgsSHA256 != abi.Digest(args) || q.Module != c.spec.Module || q.Policy != c.policy || q.Tool != c.fc.Name {
+	if !ap.covers(c, args) {
 		c.tc.confirmation = nil
 		c.cfg.Logger.Warn("approval is for another form of the call", "tool", c.fc.Name, "question", q.ID)
 		if needed {
@@ -57,6 +57,12 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		return &CallError{Code: abi.ConfirmationDecided, Err: err}
 	}
 	return nil
+}
+
+// covers reports whether the approval is for exactly this form of the call.
+func (a *approval) covers(c *call, args json.RawMessage) bool {
+	q := a.question
+	return q.ArgsSHA256 == abi.Digest(args) && q.Module == c.spec.Module && q.Policy == c.policy && q.Tool == c.fc.Name
 }
 
 // ask requests a confirmation, as ADK's tools do.
@@ -266,7 +272,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 // with two different calls is not made. The import is audited.
 func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.Event) error {
 	if r.cfg.Audit != nil {
-		rec := audit.Record{Time: r.cfg.Now(), Tenant: key.Tenant, Session: key.ID, Actor: key.User,
+		rec := audit.Record{Tenant: key.Tenant, Session: key.ID, Actor: key.User,
 			Action: "session.import", Target: key.ID, Why: fmt.Sprintf("%d events", len(events))}
 		if err := r.cfg.Audit.Append(ctx, rec); err != nil {
 			return fmt.Errorf("audit: %w", err)
@@ -274,9 +280,15 @@ func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.
 	}
 	questions := map[string]*session.Question{}
 	var order []string
+	answered := map[string]bool{}
 	for _, ev := range events {
 		if err := r.store.Append(ctx, key, ev); err != nil {
 			return err
+		}
+		for _, a := range ev.Responses() {
+			if ev.Author == userAuthor && a.Name == confirmationCall {
+				answered[a.ID] = true
+			}
 		}
 		for _, call := range ev.Calls() {
 			if call.Name != confirmationCall || call.ID == "" || ev.Author == userAuthor {
@@ -297,7 +309,7 @@ func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.
 		}
 	}
 	for _, id := range order {
-		if q := questions[id]; q != nil {
+		if q := questions[id]; q != nil && !answered[id] {
 			if err := r.store.Ask(ctx, *q); err != nil {
 				return err
 			}

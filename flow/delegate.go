@@ -1,6 +1,6 @@
 package flow
 
-//adk:errors what begins with LlmAgent is ADK's text
+//adk:errors "LlmAgent" is how the vectors' text begins
 
 import (
 	"context"

@@ -276,7 +276,7 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 		return nil, nil, &denial{gaveUp(c.ctx)}
 	}
 	q := c.question(abi.PhaseCall)
-	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, func(doc json.RawMessage) error {
+	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, c.approved, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("arguments: want an object")
 		}
@@ -313,7 +313,7 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 		}
 	}
 	// What has happened is judged even when the run has ended since.
-	rewritten, _, d, err := c.judge(context.WithoutCancel(c.ctx), q, doc, c.grants, func(doc json.RawMessage) error {
+	rewritten, _, d, err := c.judge(context.WithoutCancel(c.ctx), q, doc, c.grants, func(json.RawMessage) *abi.Approval { return c.approved(q.Call.Args) }, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("result: want an object")
 		}
@@ -337,14 +337,19 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 }
 
 func (c *call) question(phase abi.Phase) abi.Question {
-	q := abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
+	return abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
 		Agent: c.agent.Name, User: abi.User{ID: c.key.User, Roles: c.roles}, Session: c.key.ID, Run: c.id, Step: c.number,
 		Call: &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}}
-	if c.approval != nil && c.approval.answer.Confirmed {
-		a := c.approval.question
-		q.Facts.Approved = &abi.Approval{At: a.Decided.UTC().Format(time.RFC3339), By: a.By}
+}
+
+// approved says who approved this very call, with these arguments; nil if nobody
+// has.
+func (c *call) approved(args json.RawMessage) *abi.Approval {
+	if c.approval == nil || !c.approval.answer.Confirmed || !c.approval.covers(c, args) {
+		return nil
 	}
-	return q
+	q := c.approval.question
+	return &abi.Approval{At: q.Decided.UTC().Format(time.RFC3339), By: q.By}
 }
 
 func (c *call) observe(d *Decision) {
@@ -502,7 +507,8 @@ func (c *call) firstTool(f func(Hooks) (map[string]any, error)) (map[string]any,
 }
 
 // refuse ends the call with an error that no hook may change. Nothing that its
-// hooks or its handler did to state, artifacts or the run counts.
+// hooks or its handler did to state or the run counts; what they saved as an
+// artifact stays, and no event tells of it.
 func (c *call) refuse(err *CallError) {
 	if c.ended != nil {
 		return

@@ -143,7 +143,10 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, p place, yield yieldFun
 	}
 	if replaced != nil {
 		message = session.CloneContent(replaced)
-		r.userContent = session.CloneContent(replaced)
+	}
+	keepAnswers(message, in.Content)
+	if replaced != nil {
+		r.userContent = session.CloneContent(message)
 	}
 	if in.SaveBlobs && r.cfg.Artifacts != nil {
 		if err := r.saveBlobs(cc, message); err != nil {
@@ -171,6 +174,21 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, p place, yield yieldFun
 		return false
 	}
 	return true
+}
+
+// keepAnswers puts a person's answers to questions back into a message that hooks
+// may have changed, and takes out those that the person did not give: a hook does
+// not decide for anyone.
+func keepAnswers(message, given *genai.Content) {
+	isAnswer := func(p *genai.Part) bool {
+		return p != nil && p.FunctionResponse != nil && p.FunctionResponse.Name == confirmationCall
+	}
+	message.Parts = slices.DeleteFunc(message.Parts, isAnswer)
+	for _, p := range session.CloneContent(given).Parts {
+		if isAnswer(p) {
+			message.Parts = append(message.Parts, p)
+		}
+	}
 }
 
 // openScope returns the scope of the newest event that has one, unless its task
@@ -228,10 +246,36 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 	return yield(ev.Clone(), nil)
 }
 
-// asReplaced returns what a hook made of an event, with the host's own fields
-// kept: a hook decides what an event says, not whose or when it is.
+// onEvent passes an event through the on-event hooks.
+func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, error) {
+	cc := r.callbackContext(ctx, ev.Author, nil)
+	shown := ev.Clone()
+	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
+		if h.OnEvent == nil {
+			return nil, nil
+		}
+		return h.OnEvent(cc, shown)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if replaced == nil {
+		replaced = shown
+	}
+	return r.asReplaced(ev, replaced), nil
+}
+
+// asReplaced returns what hooks made of an event, with the host's own fields kept:
+// a hook decides what an event says, not whose or when it is. An event with calls
+// or responses keeps its content: guards have judged the one, and people read the
+// other as a question.
 func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
 	out := replaced.Clone()
+	if len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
+		out.Content = ev.Content
+		out.Actions.RequestedConfirmations = ev.Actions.RequestedConfirmations
+	}
+	out.LongRunningToolIDs, out.Actions.Compaction = ev.LongRunningToolIDs, ev.Actions.Compaction
 	out.ID, out.Time, out.InvocationID = ev.ID, ev.Time, ev.InvocationID
 	out.Author, out.Branch, out.IsolationScope = ev.Author, ev.Branch, ev.IsolationScope
 	out.Partial = ev.Partial
@@ -317,7 +361,7 @@ func (r *run) attempt(callID string) int {
 
 // record returns an audit record about this run.
 func (r *run) record(action, target string) audit.Record {
-	return audit.Record{Time: r.cfg.Now(), Tenant: r.key.Tenant, Session: r.key.ID, Run: r.id,
+	return audit.Record{Tenant: r.key.Tenant, Session: r.key.ID, Run: r.id,
 		Actor: r.key.User, Action: action, Target: target}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/flowtest"
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/hosttest"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -46,21 +47,21 @@ func TestHostCalls(t *testing.T) {
 		{"writes state and may read", []string{"state read session:*"}, asks("state_set", `{"values":{"session:a":1}}`), denied("state write session:a"), `{"known":1.0}`, "state write session:a"},
 		{"writes another key", []string{"state write session:a"}, asks("state_set", `{"values":{"session:a":1,"session:b":2}}`), denied("state write session:b"), `{"known":1.0}`, "state write session:b"},
 		{"climbs to the app", []string{"state write session:*"}, asks("state_set", `{"values":{"app:x":1}}`), denied("state write app:x"), `{"known":1.0}`, "state write app:x"},
-		{"climbs to the app through the session", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:app:x":1}}`), "…code", `{"known":1.0}`, "?"},
-		{"climbs to the user through the session", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:ok":1,"session:user:role":"admin"}}`), "…code", `{"known":1.0}`, "?"},
-		{"climbs to temp through the session", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:temp:x":1}}`), "…code", `{"known":1.0}`, "?"},
-		{"reads the app through the session", []string{"state read,write session:*"}, asks("state_get", `{"key":"session:app:x"}`), "…code", `{"known":1.0}`, "?"},
-		{"writes a key without scope", []string{"state read,write session:*"}, asks("state_set", `{"values":{"known":2}}`), "…code", `{"known":1.0}`, "?"},
-		{"writes a key with a scope that is none", []string{"state read,write session:*"}, asks("state_set", `{"values":{"App:x":2}}`), "…code", `{"known":1.0}`, "?"},
-		{"writes an empty key", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:":2}}`), "…code", `{"known":1.0}`, "?"},
+		{"climbs to the app through the session", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:app:x":1}}`), denied("state write session:app:x"), `{"known":1.0}`, "state write session:app:x"},
+		{"climbs to the user through the session", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:ok":1,"session:user:role":"admin"}}`), denied("state write session:user:role"), `{"known":1.0}`, "state write session:user:role"},
+		{"climbs to temp through the session", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:temp:x":1}}`), denied("state write session:temp:x"), `{"known":1.0}`, "state write session:temp:x"},
+		{"reads the app through the session", []string{"state read,write session:*"}, asks("state_get", `{"key":"session:app:x"}`), denied("state read session:app:x"), `{"known":1.0}`, "state read session:app:x"},
+		{"writes a key without scope", []string{"state read,write session:*"}, asks("state_set", `{"values":{"known":2}}`), denied("state write known"), `{"known":1.0}`, "state write known"},
+		{"writes a key with a scope that is none", []string{"state read,write session:*"}, asks("state_set", `{"values":{"App:x":2}}`), denied("state write App:x"), `{"known":1.0}`, "state write App:x"},
+		{"writes an empty key", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:":2}}`), denied("state write session:"), `{"known":1.0}`, "state write session:"},
 		{"writes a hidden key", []string{"state read,write session:*"}, asks("state_set", `{"values":{"session:a\u0000":2}}`), "…code", `{"known":1.0}`, "?"},
 		{"saves an artifact", []string{"artifact write *.txt"}, asks("artifact_save", `{"name":"a.txt"}`, `"body"`), `{"version":1}`, `{"known":1.0}`, ""},
 		{"reads an artifact", []string{"artifact read *.json"}, asks("artifact_read", `{"name":"there.json"}`), `{"there":1.0}`, `{"known":1.0}`, ""},
 		{"reads no artifact", []string{"artifact read *"}, asks("artifact_read", `{"name":"gone.json"}`), "…not_found", `{"known":1.0}`, ""},
 		{"reads an artifact and may write", []string{"artifact write *"}, asks("artifact_read", `{"name":"there.json"}`), denied("artifact read there.json"), `{"known":1.0}`, "artifact read there.json"},
 		{"saves another artifact", []string{"artifact write *.txt"}, asks("artifact_save", `{"name":"a.exe"}`, "x"), denied("artifact write a.exe"), `{"known":1.0}`, "artifact write a.exe"},
-		{"saves above", []string{"artifact write *"}, asks("artifact_save", `{"name":"../a"}`, "x"), "…code", `{"known":1.0}`, "?"},
-		{"saves with a scope that is none", []string{"artifact write *"}, asks("artifact_save", `{"name":"app:a"}`, "x"), "…code", `{"known":1.0}`, "?"},
+		{"saves above", []string{"artifact write *"}, asks("artifact_save", `{"name":"../a"}`, "x"), denied("artifact write ../a"), `{"known":1.0}`, "artifact write ../a"},
+		{"saves with a scope that is none", []string{"artifact write *"}, asks("artifact_save", `{"name":"app:a"}`, "x"), denied("artifact write app:a"), `{"known":1.0}`, "artifact write app:a"},
 		{"lists what it may read", []string{"artifact read *.csv"}, asks("artifact_list", `{}`), `{"names":[]}`, `{"known":1.0}`, ""},
 		{"lists", []string{"artifact read *.json"}, asks("artifact_list", `{}`), `{"names":["there.json"]}`, `{"known":1.0}`, ""},
 		{"sends a request", nil, asks("http", `{"url":"https://api.example.com/v1"}`, ""), denied("http GET api.example.com/v1"), `{"known":1.0}`, "http GET api.example.com/v1"},
@@ -121,6 +122,7 @@ func TestActionsOfGuests(t *testing.T) {
 	} {
 		t.Run(c.grant, func(t *testing.T) {
 			z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, c.grant)}, map[string]hosttest.Guest{"tool": c.guest})
+			z.agent.Agents = []*flow.Agent{{Name: "other", Model: &flowtest.Model{Steps: [][]flowtest.Reply{flowtest.Say("here")}}}}
 			events := z.calls(call("c1", "tool", `{}`))
 			if got := toJSON(t, events[1].Actions); got != c.want {
 				t.Errorf("actions %s, want %s", got, c.want)
@@ -148,6 +150,27 @@ func TestDeniedAndNotAudited(t *testing.T) {
 type brokenSink struct{}
 
 func (brokenSink) Append(context.Context, audit.Record) error { return errors.New("disk full") }
+
+// What the host keeps for one call is bounded.
+func TestStoredBytes(t *testing.T) {
+	for _, c := range []struct {
+		grant string
+		guest hosttest.Guest
+	}{
+		{"artifact write *", asks("artifact_save", `{"name":"a"}`, "four")},
+		{"state write session:*", asks("state_set", `{"values":{"session:a":"b"}}`)},
+	} {
+		z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, c.grant),
+			Limits: host.Limits{Wall: time.Minute, Startup: time.Minute, StoredBytes: 3}}, map[string]hosttest.Guest{"tool": c.guest})
+		events := z.calls(call("c1", "tool", `{}`))
+		if got := response(t, events, "c1"); !strings.Contains(got, "quota_exceeded") {
+			t.Errorf("%s: the guest was told %s", c.grant, got)
+		}
+		if a := toJSON(t, events[1].Actions); a != "{}" {
+			t.Errorf("%s: kept %s", c.grant, a)
+		}
+	}
+}
 
 // 64 guests at the same time each see their own arguments, state and grants.
 func TestParallelGuests(t *testing.T) {

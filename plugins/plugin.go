@@ -106,7 +106,7 @@ func fill(l, d host.Limits) host.Limits {
 	return host.Limits{
 		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, d.Startup),
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
-		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
+		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),
 	}
 }

@@ -123,8 +123,14 @@ func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string)
 	}
 	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
 	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
-	if p.cfg.Trace != nil {
-		call.Trace = func(hc host.HostCall) { p.cfg.Trace(tool, id, hc) }
+	var denied []host.HostCall
+	call.Trace = func(hc host.HostCall) {
+		if hc.Code == abi.CapabilityDenied || hc.Code == abi.EgressDenied {
+			denied = append(denied, hc)
+		}
+		if p.cfg.Trace != nil {
+			p.cfg.Trace(tool, id, hc)
+		}
 	}
 	reply, err := p.module.Call(cc, call)
 	var receipt host.Receipt
@@ -137,14 +143,14 @@ func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string)
 	default:
 		return nil, receipt, err
 	}
-	for _, need := range receipt.Denied {
+	for _, hc := range denied { // as many as a call may make host calls
 		if p.cfg.Audit == nil {
 			break
 		}
 		key := cc.Session()
-		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), audit.Record{Time: time.Now(), Tenant: key.Tenant, Session: key.ID, Run: cc.Run(),
-			Actor: p.cfg.Name, Action: "capability.denied", Target: tool, Call: id, Module: receipt.Module, Capability: need,
-			Decision: "deny", Code: string(abi.CapabilityDenied)}); err != nil {
+		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), audit.Record{Tenant: key.Tenant, Session: key.ID, Run: cc.Run(),
+			Actor: p.cfg.Name, Action: "capability.denied", Target: tool, Call: id, Module: receipt.Module, Capability: hc.Need,
+			Decision: "deny", Code: string(hc.Code), Why: hc.Name + " " + hc.Detail}); err != nil {
 			return nil, receipt, &flow.CallError{Code: abi.StorageUnavailable, Err: err, Receipt: receipt}
 		}
 	}

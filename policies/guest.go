@@ -175,6 +175,9 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 		Now: now, Seed: []byte(abi.Digest(input)),
 		Access: host.Access{Log: func(_, message string) { g.cfg.Logger.Info("guest says", "guard", g.cfg.Name, "text", message) }},
 	})
+	if reply != nil && len(reply.Receipt.Denied) > 0 {
+		g.cfg.Logger.Warn("guard was refused a host call", "guard", g.cfg.Name, "denied", reply.Receipt.Denied)
+	}
 	if err != nil {
 		if ge, ok := errors.AsType[*host.GuestError](err); ok && ge.Detail != "" {
 			return nil, fmt.Errorf("%w: %s", err, ge.Detail)

@@ -168,7 +168,9 @@ type Confirm struct {
 
 // Store says where things are kept.
 type Store struct {
-	Audit string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
+	Sessions string `yaml:"sessions,omitempty" enum:"memory,sqlite" doc:"memory: they end with the process, the default; sqlite: they are kept in a file"`
+	Path     string `yaml:"path,omitempty" doc:"sqlite: the file; default .sandboxd/sessions.db in the app"`
+	Audit    string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
 }
 
 // Dev is for development.
@@ -288,6 +290,9 @@ func (f *File) check() error {
 		if g.Source != "" && g.Digest != "" {
 			add(path+".digest", "build the module and name it with policy", "a source has no digest")
 		}
+	}
+	if f.Store.Path != "" && !f.KeepsSessions() {
+		add("store.path", "add sessions: sqlite", "has no meaning for sessions: memory")
 	}
 	if f.Dev.Now != "" {
 		if _, err := time.Parse(time.RFC3339, f.Dev.Now); err != nil {

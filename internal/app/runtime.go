@@ -47,7 +47,7 @@ type Runtime struct {
 // Open wires an app. Its maker closes it. Errors are [*Error] where the app is
 // to blame.
 func Open(ctx context.Context, f *File, o Options) (*Runtime, error) {
-	rt := &Runtime{File: f, Store: session.NewMemory(), artifacts: flow.NewMemoryArtifacts()}
+	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts()}
 	if err := rt.open(ctx, o); err != nil {
 		return nil, errors.Join(err, rt.Close())
 	}
@@ -67,6 +67,9 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	f := rt.File
 	log, err := rt.auditLog()
 	if err != nil {
+		return err
+	}
+	if err := rt.openStore(); err != nil {
 		return err
 	}
 	egress, err := rt.egress(o)
