@@ -13,18 +13,18 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// agent makes an agent and all agents below it. model answers where the file does
-// not name another.
+// agent makes an agent and all agents below it. The app's model answers for those
+// that have no other.
 func (rt *Runtime) agent(ctx context.Context, path string, a *Agent, model flow.Model, o Options) (*flow.Agent, error) {
 	f := rt.File
 	out := &flow.Agent{Name: a.Name, Type: flow.AgentType(a.Type), MaxIterations: a.MaxIterations, Description: a.Description, OutputKey: a.OutputKey}
 	var err error
-	if a.Model.Use != "" {
-		if model, err = rt.model(ctx, path+".model", a.Model, o); err != nil {
+	switch {
+	case a.Model.Use != "": // also of an agent that has no use for one: flow says so
+		if out.Model, err = rt.model(ctx, path+".model", a.Model, o); err != nil {
 			return nil, err
 		}
-	}
-	if a.Type == "" || a.Model.Use != "" { // the model of an agent that has no use for one is a mistake
+	case a.Type == "":
 		out.Model = model
 	}
 	if out.Tools, err = rt.tools(path, a); err != nil {
