@@ -11,6 +11,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sandboxd/sandboxd/audit"
 )
 
 // Config is what an [Engine] is made of. Its zero value is usable.
@@ -22,6 +24,9 @@ type Config struct {
 	// Logger gets what only the operator should know, such as a bug in a host
 	// function. Nil is silent. Guests never write to it.
 	Logger *slog.Logger
+	// Audit gets a record "module.reject" of each module that Load refuses. Nil
+	// records nothing.
+	Audit audit.Sink
 }
 
 // An Engine compiles and runs modules. It is safe for concurrent use.
@@ -29,6 +34,7 @@ type Engine struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	log     *slog.Logger
+	audit   audit.Sink    // nil: nothing is recorded
 	compile chan struct{} // holds one token while a module is compiled
 	judging chan struct{} // holds a token for each guard that runs
 
@@ -43,7 +49,7 @@ type Engine struct {
 
 // Open makes an engine. Its maker closes it.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
-	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1),
+	e := &Engine{log: cfg.Logger, audit: cfg.Audit, compile: make(chan struct{}, 1),
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		compiled: map[Digest]wazero.CompiledModule{}, modules: map[Digest]*Module{}}
 	if e.log == nil {

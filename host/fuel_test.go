@@ -187,7 +187,7 @@ func TestMeterIsOutOfReach(t *testing.T) {
 			t.Errorf("error %v, want %s %q", err, code, text)
 		}
 	}
-	rejects(exported.bytes(), abi.ModuleABI, "reserved")
+	rejects(exported.bytes(), abi.ModuleABI, "are the host's")
 	imported := &builder{}
 	imported.importFunc(meter.Prefix, meter.Refill, ":")
 	imported.fn("call", ":", 0)

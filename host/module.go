@@ -13,6 +13,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -90,7 +91,18 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // ends with ctx, compiling does not. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
-	wasm = bytes.Clone(wasm)
+	m, err := e.load(ctx, bytes.Clone(wasm))
+	if refused, ok := errors.AsType[*RejectError](err); ok && e.audit != nil {
+		rec := audit.Record{Action: "module.reject", Target: refused.Module.String(), Module: refused.Module.String(),
+			Decision: "deny", Code: string(refused.Reasons[0].Code), Why: refused.Error()}
+		if sinkErr := e.audit.Append(context.WithoutCancel(ctx), rec); sinkErr != nil {
+			err = errors.Join(err, fmt.Errorf("audit: %w", sinkErr))
+		}
+	}
+	return m, err
+}
+
+func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
@@ -99,12 +111,12 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	if m, err := e.loaded(digest); m != nil || err != nil {
 		return m, err
 	}
-	m, bin, err := e.check(digest, wasm)
-	if err != nil {
-		return nil, err
+	m, bin, why := e.check(digest, wasm)
+	if m != nil {
+		why = append(why, m.readManifest(bin)...)
 	}
-	if reasons := m.readManifest(bin); len(reasons) > 0 {
-		return nil, &RejectError{digest, reasons}
+	if len(why) > 0 {
+		return nil, &RejectError{digest, why}
 	}
 	// Rewriting gives the same bytes for the same code.
 	from := Digest(sha256.Sum256(code(bin)))
@@ -130,9 +142,9 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
 	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
-	m, bin, err := e.check(digest, wasm)
-	if err != nil {
-		return nil, err
+	m, bin, why := e.check(digest, wasm)
+	if len(why) > 0 {
+		return nil, &RejectError{digest, why}
 	}
 	if !m.entries[abi.ExportDescribe] {
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
@@ -184,24 +196,15 @@ func (e *Engine) loaded(d Digest) (*Module, error) {
 }
 
 // check decodes a module within the budget and compares it with the contract,
-// as far as that needs no manifest.
-func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) {
+// as far as that needs no manifest. What cannot be decoded is no module, and there
+// are reasons for that alone.
+func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reason) {
 	bin, err := wasmbin.Decode(wasm)
 	if err != nil {
-		var why []Reason
-		if errs, ok := errors.AsType[wasmbin.Errors](err); ok {
-			for _, err := range errs {
-				code := abi.ModuleMalformed
-				if err.Limit {
-					code = abi.ModuleLimit
-				}
-				why = append(why, Reason{code, err.Error()})
-			}
-		}
-		return nil, nil, &RejectError{d, why}
+		return nil, nil, structural(err)
 	}
 	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
-	why := m.checkImports(bin)
+	why := append(structural(bin.CheckCode()), m.checkImports(bin)...)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
 	}
@@ -216,8 +219,8 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 		}
 	}
 	for _, x := range bin.Exports {
-		if meter.Reserved(x.Name) {
-			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: the name is reserved", printable(x.Name, 80))})
+		if strings.HasPrefix(x.Name, reserved) {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: names that begin with %q are the host's", printable(x.Name, 80), reserved)})
 		}
 		if x.Kind != wasmbin.Func {
 			continue
@@ -236,10 +239,25 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 	if good, ok := m.entries[abi.ExportInitialize]; ok && !good {
 		why = append(why, Reason{abi.ModuleABI, "export _initialize: want no parameters and no result but a code"})
 	}
-	if len(why) > 0 {
-		return nil, nil, &RejectError{d, why}
+	return m, bin, why
+}
+
+// reserved is how names begin that a module may only import, and only those that
+// the host has.
+const reserved = "sandboxd:"
+
+// structural returns the reasons that package wasmbin gives.
+func structural(err error) []Reason {
+	var why []Reason
+	errs, _ := errors.AsType[wasmbin.Errors](err)
+	for _, err := range errs {
+		code := abi.ModuleMalformed
+		if err.Limit {
+			code = abi.ModuleLimit
+		}
+		why = append(why, Reason{code, err.Error()})
 	}
-	return m, bin, nil
+	return why
 }
 
 // checkImports compares the imports with what the host offers.
@@ -315,7 +333,7 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	if len(manifest.Hooks) > 0 {
 		entry("")
 	}
-	if most := guardLimits.MemoryBytes; len(manifest.Hooks)+len(manifest.Guards) > 0 && m.minimum > most {
+	if most := guardLimits.MemoryBytes; len(manifest.Hooks)+len(manifest.Guards) > 0 && m.minimum > most && m.minimum <= toolLimits.MemoryBytes {
 		why = append(why, Reason{abi.ModuleLimit,
 			fmt.Sprintf("memory begins with %d bytes, limit of hooks and guards %d", m.minimum, most)})
 	}

@@ -124,7 +124,7 @@ func TestFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rt.Close()
-	key, err := rt.NewSession(t.Context(), "u", "s")
+	key, err := rt.Session(t.Context(), "u", "s")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,8 @@
 //
 // [Decode] compares every count and every length that a module declares with
 // the bytes that are left and with a cap, so its work and its memory are bounded
-// by the bytes it was given. [Module.Bodies] and [Instructions] read the functions
+// by the bytes it was given. [Module.CheckCode] does the same with what an engine's
+// compiler would make of the code. [Module.Bodies] and [Instructions] read the functions
 // of a module that it accepted. [SetCustom] writes a custom section and leaves
 // every other byte as it was.
 //
