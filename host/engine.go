@@ -55,9 +55,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
+	// The meter stops guests; the engine's own way makes loops many times slower and
+	// does not see calls without loops.
 	config := wazero.NewRuntimeConfig().
 		WithCoreFeatures(api.CoreFeaturesV2).
-		WithCloseOnContextDone(true).
 		WithDebugInfoEnabled(false)
 	if cfg.Cache != "" {
 		var err error
@@ -67,6 +68,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		config = config.WithCompilationCache(e.cache)
 	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	if err := installMeter(ctx, e.runtime); err != nil {
+		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
+	}
 	for name, funcs := range hostModules {
 		if err := install(ctx, e.runtime, name, funcs); err != nil {
 			return nil, errors.Join(fmt.Errorf("host module %s: %w", name, err), e.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -60,6 +61,7 @@ type Module struct {
 	manifest *abi.Manifest
 	imports  []Import
 	minimum  int64           // bytes of linear memory that an instance begins with
+	start    bool            // has a start function
 	entries  map[string]bool // exports that can be called
 	compiled wazero.CompiledModule
 }
@@ -117,10 +119,10 @@ func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 	if len(why) > 0 {
 		return nil, &RejectError{digest, why}
 	}
-	shared := code(bin)
-	from := Digest(sha256.Sum256(shared))
+	// Rewriting gives the same bytes for the same code.
+	from := Digest(sha256.Sum256(code(bin)))
 	if m.compiled = e.compiled[from]; m.compiled == nil {
-		if err := m.compile(ctx, shared); err != nil {
+		if err := m.compile(ctx, bin); err != nil {
 			return nil, err
 		}
 		e.compiled[from] = m.compiled
@@ -149,7 +151,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.compileAlone(ctx, m, code(bin)); err != nil {
+	if err := e.compileAlone(ctx, m, bin); err != nil {
 		return nil, err
 	}
 	defer m.compiled.Close(context.WithoutCancel(ctx))
@@ -174,7 +176,7 @@ func (e *Engine) acquire(ctx context.Context) error {
 }
 
 // compileAlone compiles the code of a module that is not kept.
-func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error {
+func (e *Engine) compileAlone(ctx context.Context, m *Module, bin *wasmbin.Module) error {
 	if err := e.acquire(ctx); err != nil {
 		return err
 	}
@@ -182,7 +184,7 @@ func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error
 	if _, err := e.loaded(m.digest); err != nil {
 		return err
 	}
-	return m.compile(ctx, code)
+	return m.compile(ctx, bin)
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -202,7 +204,7 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reaso
 	if err != nil {
 		return nil, nil, structural(err)
 	}
-	m := &Module{engine: e, digest: d, size: len(wasm), entries: map[string]bool{}}
+	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
 	why := append(structural(bin.CheckCode()), m.checkImports(bin)...)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
@@ -344,15 +346,19 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 // mean nothing to the engine. The names of functions stay, for traces.
 func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
 
-// compile compiles the module's code. What the engine refuses is malformed: its
-// validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, code []byte) (err error) {
+// compile meters the module's code and compiles it. What the engine refuses is
+// malformed: its validation is the last word on instructions and types.
+func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
 		}
 	}()
+	code, err := meter.Rewrite(bin)
+	if err != nil {
+		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
+	}
 	compiled, err := m.engine.runtime.CompileModule(ctx, code)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
