@@ -285,7 +285,8 @@ func (k *Case) exports() []string {
 	return all
 }
 
-// hostLimits returns what the case overrides.
+// host returns what the case overrides.
 func (l limits) host() host.Limits {
-	return host.Limits{MemoryBytes: l.MemoryBytes, Wall: ms(l.WallMS), OutputBytes: l.OutputBytes, HostCalls: l.HostCalls, LogBytes: l.LogBytes}
+	return host.Limits{MemoryBytes: l.MemoryBytes, Wall: ms(l.WallMS), Fuel: l.Fuel, Depth: l.Depth,
+		OutputBytes: l.OutputBytes, HostCalls: l.HostCalls, LogBytes: l.LogBytes}
 }
