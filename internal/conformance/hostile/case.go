@@ -285,7 +285,9 @@ func (k *Case) exports() []string {
 	return all
 }
 
-// hostLimits returns what the case overrides.
+// host returns what the case overrides. Starting an instance may take as long as
+// the call: a case has one time for both.
 func (l limits) host() host.Limits {
-	return host.Limits{MemoryBytes: l.MemoryBytes, Wall: ms(l.WallMS), OutputBytes: l.OutputBytes, HostCalls: l.HostCalls, LogBytes: l.LogBytes}
+	return host.Limits{MemoryBytes: l.MemoryBytes, Wall: ms(l.WallMS), Startup: ms(l.WallMS), Fuel: l.Fuel, Depth: l.Depth,
+		OutputBytes: l.OutputBytes, HostCalls: l.HostCalls, LogBytes: l.LogBytes}
 }

@@ -105,12 +105,6 @@ func (t *trial) prepare() error {
 func (t *trial) drop() { t.calls, t.specs, t.wasm = nil, nil, nil }
 
 func (t *trial) run(ctx context.Context) (string, error) {
-	switch {
-	case t.Limits.Fuel > 0:
-		return "limit fuel: not in the product", nil
-	case t.Limits.Depth > 0:
-		return "limit depth: not in the product", nil
-	}
 	stop := t.neighbour(ctx)
 	difference, err := t.stages(ctx)
 	if stopped := stop(); stopped != nil && difference == "" {
@@ -236,8 +230,12 @@ func (t *trial) callAll(ctx context.Context) (string, error) {
 			return difference, nil
 		}
 	}
-	if t.Expect.FuelEqual {
-		return "the receipt has no fuel", nil
+	if first := t.calls[0].receipt.Fuel; t.Expect.FuelEqual {
+		for i, a := range t.calls {
+			if a.receipt.Fuel != first || first == 0 {
+				return fmt.Sprintf("call %d took %d fuel, the first %d", i+1, a.receipt.Fuel, first), nil
+			}
+		}
 	}
 	if difference := t.Expect.logged(&t.logs); difference != "" {
 		return difference, nil

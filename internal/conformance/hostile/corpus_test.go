@@ -93,6 +93,9 @@ func guests() map[string][]byte {
 		"witness": guestModule([]imported{outputSet, alloc, logInfo}, `{"n":1}`, slices.Concat(
 			[]byte{0x42, 7}, call(1), call(2),
 			constant(0), constant(7), call(0))...),
+		"varies": guestModule([]imported{length, outputSet}, `{"n":1}`, slices.Concat( // works more on a long input
+			call(0), []byte{0x42, 10, 0x56, 0x04, 0x40}, slices.Repeat(slices.Concat(constant(0), drop), 50), []byte{0x0b},
+			constant(0), constant(7), call(1))...),
 		"one":   answers(`{"n":1}`),
 		"list":  answers(`[1]`),
 		"spin":  guestModule(nil, "", 0x03, 0x40, 0x0c, 0, 0x0b),

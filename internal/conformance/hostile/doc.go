@@ -4,7 +4,8 @@
 // the modules that the runner itself needs, in hexadecimal. The modules of the
 // cases are built by the corpus's own generator into another directory, one
 // ID.wasm each. A case says what is done with its module and what must come of it;
-// see [Case].
+// see [Case]. The guards among them are made of verdicts in our spelling, which are
+// in testdata/conformance/verdicts.json: `make hostile` builds and runs all.
 //
 // Nothing of a module runs or is compiled in the process that calls [Run]: each
 // case is a child process of its own, which the parent watches for memory and time
