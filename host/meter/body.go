@@ -109,7 +109,10 @@ func (b *body) named(in *wasmbin.Instruction) error {
 	case wasmbin.OpGlobalGet, wasmbin.OpGlobalSet:
 		return check("global", in.Index, int(b.globalCount))
 	case wasmbin.OpCall, wasmbin.OpRefFunc:
-		return check("function", in.Index, int(b.funcCount))
+		if err := check("function", in.Index, int(b.funcCount)); err != nil || in.Op == wasmbin.OpCall || b.declared[in.Index] {
+			return err
+		}
+		return &wasmbin.Error{Offset: in.Start, Text: fmt.Sprintf("function %d is referred to but not declared", in.Index)}
 	case wasmbin.OpBlock, wasmbin.OpLoop, wasmbin.OpIf:
 		if in.HasType {
 			return check("type", in.Index, len(b.m.Types))

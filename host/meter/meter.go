@@ -25,7 +25,7 @@ func Reserved(name string) bool { return strings.HasPrefix(name, Prefix) }
 // Section ids.
 const (
 	secCustom, secType, secImport, secFunction, secTable, secMemory, secGlobal byte = 0, 1, 2, 3, 4, 5, 6
-	secExport, secElement, secCode, secData, secDataCount                      byte = 7, 9, 10, 11, 12
+	secExport, secStart, secElement, secCode, secData, secDataCount            byte = 7, 8, 9, 10, 11, 12
 )
 
 // Rewrite returns the module with its work metered, as the package comment says.
@@ -75,6 +75,8 @@ type rewriter struct {
 	fuel        uint32 // global; likewise depth
 	depth       uint32
 	helper      uint32 // function that charges for lengths
+
+	declared []bool // functions that code may make references to
 }
 
 func newRewriter(m *wasmbin.Module) *rewriter {
@@ -84,6 +86,7 @@ func newRewriter(m *wasmbin.Module) *rewriter {
 	w.globalCount = uint32(m.Imported(wasmbin.Global) + m.Globals)
 	w.tableCount = uint32(m.Imported(wasmbin.Table) + len(m.Tables))
 	w.helper = w.funcCount + 1
+	w.declared = make([]bool, w.funcCount)
 	w.fuel, w.depth = w.globalCount, w.globalCount+1
 	return w
 }
@@ -115,10 +118,15 @@ func (w *rewriter) check() error {
 			return bad("export %q is global %d of %d", e.Name, e.Index, w.globalCount)
 		}
 	}
+	start, _ := w.find(secStart)
 	for _, r := range m.FuncRefs {
 		if r.Index >= w.funcCount {
 			return &wasmbin.Error{Offset: r.Start, Text: fmt.Sprintf("function %d of %d is named", r.Index, w.funcCount)}
 		}
+		w.declared[r.Index] = w.declared[r.Index] || r.Start < start.Body || r.Start >= start.End
+	}
+	if t, _ := m.FuncType(m.StartFunc); m.Start && len(t.Params)+len(t.Results) > 0 {
+		return bad("start function has the type %s", t)
 	}
 	if m.ConstGlobal >= max(w.globalCount, 1) {
 		return bad("constant is global %d of %d", m.ConstGlobal, w.globalCount)

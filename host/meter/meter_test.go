@@ -413,6 +413,8 @@ func TestRewriteRefuses(t *testing.T) {
 		{"type of refill", "names type 3 of 3", body(0x11, 3, 0)},
 		{"block type of refill", "names type 3 of 3", body(0x02, 3, 0x0b)},
 		{"tail call", "tail calls", body(0x12, 0)},
+		{"reference to what is not declared", "not declared", guest{types: []byte{0, 0, 0}, funcs: [][]byte{fn(0xd2, 2, 0x1a, 0x41, 0), fn(0x41, 0), fn(0x41, 0)}}.bytes()},
+		{"start function with a result", "() -> (i32)", guest{start: true, funcs: [][]byte{fn(0x41, 0)}}.bytes()},
 	} {
 		m, err := wasmbin.Decode(test.wasm)
 		if err != nil {
