@@ -1,0 +1,31 @@
+package jail
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	Main(testWork)
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func TestDefaults(t *testing.T) {
+	if got := (Limits{}).or(defaults); got != DefaultLimits() {
+		t.Errorf("zero limits are %+v, want %+v", got, DefaultLimits())
+	}
+	got := Limits{CPU: time.Millisecond, Wall: time.Minute, Resident: -1}.or(defaults)
+	if want := (Limits{time.Second, time.Minute, defaults.Resident, defaults.FileBytes}); got != want {
+		t.Errorf("limits are %+v, want %+v", got, want)
+	}
+}
