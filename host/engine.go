@@ -5,20 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sandboxd/sandboxd/audit"
 )
 
 // Config is what an [Engine] is made of. Its zero value is usable.
 type Config struct {
 	// Cache is a directory for compiled code, made with mode 0700 if it is not
-	// there. It holds native code: who can write to it owns the process. Empty
-	// keeps compiled code in memory only.
+	// there. It holds native code: who can write to it owns the process. So what
+	// others own or may write is refused, entries carry a MAC whose key lies in the
+	// same directory, and an entry that does not fit its MAC is discarded. Engines
+	// and processes may share it; nothing is ever removed from it by age or size.
+	// Empty keeps compiled code in memory only.
 	Cache string
+	// Audit gets a record with the action cache.tamper for every entry of Cache that
+	// is discarded; an error of it fails the load. Nil leaves it to Logger alone.
+	Audit audit.Sink
+	// InProcess compiles modules in this process and not in a child, for programs
+	// that cannot call [Main]. There is no bound then on the time and memory that
+	// compiling takes, other than the structural limits, and no way to end it.
+	InProcess bool
 	// Logger gets what only the operator should know, such as a bug in a host
 	// function. Nil is silent. Guests never write to it.
 	Logger *slog.Logger
@@ -26,11 +36,11 @@ type Config struct {
 
 // An Engine compiles and runs modules. It is safe for concurrent use.
 type Engine struct {
-	runtime wazero.Runtime
-	cache   wazero.CompilationCache
-	log     *slog.Logger
-	compile chan struct{} // holds one token while a module is compiled
-	judging chan struct{} // holds a token for each guard that runs
+	runtime  wazero.Runtime
+	compiler *compiler // belongs to the holder of the token
+	log      *slog.Logger
+	compile  chan struct{} // holds one token while a module is compiled
+	judging  chan struct{} // holds a token for each guard that runs
 
 	// compiled is the code that loaded modules share, by the digest of what it was
 	// compiled from. It belongs to the holder of the token.
@@ -41,7 +51,8 @@ type Engine struct {
 	running sync.WaitGroup     // calls; only added to while not closed
 }
 
-// Open makes an engine. Its maker closes it.
+// Open makes an engine. Its maker closes it. It fails in a program that has not
+// called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1),
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
@@ -49,38 +60,17 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	config := wazero.NewRuntimeConfig().
-		WithCoreFeatures(api.CoreFeaturesV2).
-		WithCloseOnContextDone(true).
-		WithDebugInfoEnabled(false)
-	if cfg.Cache != "" {
-		var err error
-		if e.cache, err = openCache(cfg.Cache); err != nil {
-			return nil, err
-		}
-		config = config.WithCompilationCache(e.cache)
+	var err error
+	if e.compiler, err = openCompiler(ctx, cfg, e.log); err != nil {
+		return nil, err
 	}
-	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	e.runtime = e.compiler.runtime
 	for name, funcs := range hostModules {
 		if err := install(ctx, e.runtime, name, funcs); err != nil {
 			return nil, errors.Join(fmt.Errorf("host module %s: %w", name, err), e.Close())
 		}
 	}
 	return e, nil
-}
-
-func openCache(dir string) (wazero.CompilationCache, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("compilation cache: %w", err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("compilation cache: %w", err)
-	}
-	cache, err := wazero.NewCompilationCacheWithDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("compilation cache: %w", err)
-	}
-	return cache, nil
 }
 
 // Close waits for the calls and loads that run, which their limits bound, and
@@ -92,12 +82,7 @@ func (e *Engine) Close() error {
 	e.modules = nil
 	e.mu.Unlock()
 	e.running.Wait()
-	ctx := context.Background()
-	err := e.runtime.Close(ctx)
-	if e.cache != nil {
-		err = errors.Join(err, e.cache.Close(ctx))
-	}
-	return err
+	return e.compiler.close(context.Background())
 }
 
 var errClosed = errors.New("engine: closed")

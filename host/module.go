@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -84,8 +83,13 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // Load checks a module, reads its manifest from the custom section
 // [abi.ManifestSection] and compiles it. A module that cannot be used is a
 // [*RejectError]. Loading the same bytes again returns the same module, which
-// stays until the engine is closed. One module is compiled at a time; waiting
-// ends with ctx, compiling does not. Modules that differ in custom sections alone,
+// stays until the engine is closed.
+//
+// One module is compiled at a time, in the order of the calls, in a child process
+// with limits on time and memory; both waiting and compiling end with ctx. A module
+// that needs more than the limits is refused with module_compile_timeout. One that
+// ended the compiler is refused for a while without another try: a minute, doubled
+// each time up to an hour. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	wasm = bytes.Clone(wasm)
@@ -107,7 +111,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	shared := code(bin)
 	from := Digest(sha256.Sum256(shared))
 	if m.compiled = e.compiled[from]; m.compiled == nil {
-		if err := m.compile(ctx, shared); err != nil {
+		if m.compiled, err = e.compiler.compile(ctx, digest, shared); err != nil {
 			return nil, err
 		}
 		e.compiled[from] = m.compiled
@@ -169,7 +173,9 @@ func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error
 	if _, err := e.loaded(m.digest); err != nil {
 		return err
 	}
-	return m.compile(ctx, code)
+	var err error
+	m.compiled, err = e.compiler.compile(ctx, m.digest, code)
+	return err
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -321,23 +327,6 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 // code returns what of a module is compiled: all but the custom sections, which
 // mean nothing to the engine. The names of functions stay, for traces.
 func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
-
-// compile compiles the module's code. What the engine refuses is malformed: its
-// validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, code []byte) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
-		}
-	}()
-	compiled, err := m.engine.runtime.CompileModule(ctx, code)
-	if err != nil {
-		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
-	}
-	m.compiled = compiled
-	return nil
-}
 
 // reasons splits a joined error into its parts.
 func reasons(code abi.Code, err error) []Reason {

@@ -110,7 +110,7 @@ func limitCPU(seconds uint64) error {
 	signal.Notify(exceeded, unix.SIGXCPU)
 	go func() {
 		<-exceeded
-		os.Exit(exitCPU)
+		unix.Exit(exitCPU)
 	}()
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CPU, &now); err != nil {

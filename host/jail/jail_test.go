@@ -1,24 +1,9 @@
 package jail
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) {
-	Main(testWork)
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
 
 func TestDefaults(t *testing.T) {
 	if got := (Limits{}).or(defaults); got != DefaultLimits() {

@@ -23,7 +23,7 @@ const (
 	watchEvery   = 5 * time.Millisecond
 	answerWithin = 20 * time.Second // the child's greeting; much, for a loaded machine
 	maxReply     = 64 << 10
-	maxStderr    = 16 << 10
+	maxStderr    = 4 << 10
 )
 
 // executable is this very program, also where its file was replaced since.

@@ -15,8 +15,21 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
+
+func TestMain(m *testing.M) {
+	Main(testWork)
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // testWork does what its input says.
 func testWork(input []byte, dir string) (string, error) {
