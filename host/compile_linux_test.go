@@ -228,7 +228,7 @@ func TestCompilerCrash(t *testing.T) {
 	if why := rejected(t, err); why != (Reason{abi.ModuleMalformed, "the compiler failed"}) {
 		t.Errorf("%+v", why)
 	}
-	if !strings.Contains(log.String(), "out of memory") {
+	if !strings.Contains(log.String(), "fatal error") {
 		t.Errorf("the log does not say why: %s", log)
 	}
 }
