@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"google.golang.org/genai"
@@ -299,4 +300,36 @@ func TestNoSession(t *testing.T) {
 	if w.model.Requests() != 0 {
 		t.Error("the model was asked")
 	}
+}
+
+// A consumer that has stopped is not called again, not even when the end of the
+// run fails.
+func TestStoppedConsumerIsNotCalled(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Hooks = []flow.Hooks{{AfterRun: func(*flow.CallbackContext) { panic("lost it") }}}
+	n := 0
+	w.cfg.Logger = slog.New(brokenLog{slog.DiscardHandler, &n})
+	seen := 0
+	for range w.runner().Run(t.Context(), home, flow.Text("go")) {
+		seen++
+		break
+	}
+	if seen != 1 || n != 2 {
+		t.Errorf("called %d times, %d lines were logged: want 1, and 2 for the hook and the run", seen, n)
+	}
+}
+
+// brokenLog panics at its first line.
+type brokenLog struct {
+	slog.Handler
+	lines *int
+}
+
+func (brokenLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l brokenLog) Handle(context.Context, slog.Record) error {
+	if *l.lines++; *l.lines == 1 {
+		panic("lost it, too")
+	}
+	return nil
 }

@@ -40,7 +40,7 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		return &CallError{Code: abi.ConfirmationRejected, Text: fmt.Sprintf("error tool %q call is rejected", c.fc.Name)}
 	}
 	q := ap.question
-	if q.ArgsSHA256 != abi.Digest(args) || q.Module != c.spec.Module || q.Policy != c.policy || q.Tool != c.fc.Name {
+	if !ap.covers(c, args) {
 		c.tc.confirmation = nil
 		c.cfg.Logger.Warn("approval is for another form of the call", "tool", c.fc.Name, "question", q.ID)
 		if needed {
@@ -57,6 +57,12 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		return &CallError{Code: abi.ConfirmationDecided, Err: err}
 	}
 	return nil
+}
+
+// covers reports whether the approval is for exactly this form of the call.
+func (a *approval) covers(c *call, args json.RawMessage) bool {
+	q := a.question
+	return q.ArgsSHA256 == abi.Digest(args) && q.Module == c.spec.Module && q.Policy == c.policy && q.Tool == c.fc.Name
 }
 
 // ask requests a confirmation, as ADK's tools do.
@@ -124,13 +130,9 @@ type answer struct {
 // run now waits for a person again.
 func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	ev := s.newestUserEvent()
-	if ev == nil || s.resumed[ev.ID] {
+	if ev == nil || !s.firstToResume(ev) {
 		return false, nil
 	}
-	if s.resumed == nil {
-		s.run.resumed = map[string]bool{}
-	}
-	s.resumed[ev.ID] = true
 	answers, err := s.answers(ev)
 	if err != nil || len(answers) == 0 {
 		return false, err
@@ -143,11 +145,14 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	approvals := map[string]*approval{}
 	for _, q := range questions {
 		i := slices.IndexFunc(answers, func(a answer) bool { return a.id == q.ID })
-		if i < 0 || q.Agent != s.agent.Name {
+		if i < 0 {
 			continue
 		}
 		a := answers[i]
 		answers = slices.Delete(answers, i, i+1)
+		if q.Agent != s.agent.Name {
+			continue // the agent that asked deals with it
+		}
 		decided, err := s.decide(ctx, q, a)
 		if err != nil {
 			return false, err
@@ -164,17 +169,25 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		calls = append(calls, &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args})
 	}
 	for _, a := range answers {
-		if err := s.audit(ctx, s.refused(a.id, abi.ConfirmationNotFound, "no such question to this agent")); err != nil {
+		if err := s.audit(ctx, s.refused(a.id, abi.ConfirmationNotFound, "no such question")); err != nil {
 			return false, err
 		}
 	}
 	if len(calls) == 0 {
 		return false, nil
 	}
-	if b := s.dispatch(ctx, s.table(), calls, approvals); b != nil {
-		return s.show(b), nil
-	}
-	return false, nil
+	return s.settle(s.dispatch(ctx, s.table(), calls, approvals))
+}
+
+// firstToResume reports whether the agent has not yet looked at a user's event
+// in this run.
+func (s *step) firstToResume(ev *session.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := s.agent.Name + " " + ev.ID
+	first := !s.resumed[key]
+	s.resumed[key] = true
+	return first
 }
 
 // decide records a person's decision. It returns nil if the question can no
@@ -259,7 +272,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 // with two different calls is not made. The import is audited.
 func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.Event) error {
 	if r.cfg.Audit != nil {
-		rec := audit.Record{Time: r.cfg.Now(), Tenant: key.Tenant, Session: key.ID, Actor: key.User,
+		rec := audit.Record{Tenant: key.Tenant, Session: key.ID, Actor: key.User,
 			Action: "session.import", Target: key.ID, Why: fmt.Sprintf("%d events", len(events))}
 		if err := r.cfg.Audit.Append(ctx, rec); err != nil {
 			return fmt.Errorf("audit: %w", err)
@@ -267,9 +280,15 @@ func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.
 	}
 	questions := map[string]*session.Question{}
 	var order []string
+	answered := map[string]bool{}
 	for _, ev := range events {
 		if err := r.store.Append(ctx, key, ev); err != nil {
 			return err
+		}
+		for _, a := range ev.Responses() {
+			if ev.Author == userAuthor && a.Name == confirmationCall {
+				answered[a.ID] = true
+			}
 		}
 		for _, call := range ev.Calls() {
 			if call.Name != confirmationCall || call.ID == "" || ev.Author == userAuthor {
@@ -290,7 +309,7 @@ func (r *Runner) Import(ctx context.Context, key session.Key, events []*session.
 		}
 	}
 	for _, id := range order {
-		if q := questions[id]; q != nil {
+		if q := questions[id]; q != nil && !answered[id] {
 			if err := r.store.Ask(ctx, *q); err != nil {
 				return err
 			}
@@ -321,9 +340,11 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 	}
 	q := &session.Question{ID: request.ID, Session: key, Run: ev.InvocationID, Agent: ev.Author, Call: original.ID, Tool: original.Name,
 		Args: args, Given: args, ArgsSHA256: abi.Digest(args), Policy: r.policy, Asked: ev.Time, Expires: r.cfg.Now().Add(r.cfg.Expires)}
-	for _, t := range r.agent.Tools {
-		if t.Spec().Name == q.Tool {
-			q.Module = t.Spec().Module
+	if a := r.tree.named[ev.Author]; a != nil {
+		for _, t := range a.Tools {
+			if t.Spec().Name == q.Tool {
+				q.Module = t.Spec().Module
+			}
 		}
 	}
 	if tc, ok := request.Args["toolConfirmation"].(map[string]any); ok {

@@ -539,8 +539,10 @@ func TestImport(t *testing.T) {
 	w.agent.Tools = []flow.Tool{pay}
 	user := request("q4", "pay", `{}`)
 	user.Author = "user"
+	reply := &session.Event{ID: "reply", Author: "user", InvocationID: "run", Response: session.Response{Content: answer("q5", `{"confirmed":true}`).Content}}
 	if err := w.runner().Import(t.Context(), home, []*session.Event{
-		request("q1", "pay", `{"n":1.0}`), request("q2", "pay", `{"n":1}`), request("q2", "pay", `{"n":2}`), request("q3", "pay", `{"n":3}`), user}); err != nil {
+		request("q1", "pay", `{"n":1.0}`), request("q2", "pay", `{"n":1}`), request("q2", "pay", `{"n":2}`), request("q3", "pay", `{"n":3}`), user,
+		request("q5", "pay", `{"n":5}`), reply}); err != nil {
 		t.Fatal(err)
 	}
 	qs, err := w.store.Questions(t.Context(), home)
@@ -552,12 +554,12 @@ func TestImport(t *testing.T) {
 		ids = append(ids, q.ID)
 	}
 	if got := strings.Join(ids, " "); got != "q1 q3" {
-		t.Errorf("questions %s, want q1 q3: one with two calls is none, nor is a user's", got)
+		t.Errorf("questions %s, want q1 q3: one with two calls is none, nor is a user's, nor one that is answered", got)
 	}
 	if q := qs[0]; q.Hint != "sure?" || q.Module != "sha256:1" || string(q.Args) != `{"n":1.0}` || q.Agent != "agent" || q.Call != "c1" || q.State != session.Pending {
 		t.Errorf("question %+v", q)
 	}
-	if r := w.records("session.import"); len(r) != 1 || r[0].Why != "5 events" {
+	if r := w.records("session.import"); len(r) != 1 || r[0].Why != "7 events" {
 		t.Errorf("audited %+v", r)
 	}
 	w.run(answer("q2", `{"confirmed":true}`))
@@ -566,7 +568,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("the handler got %q", pay.Calls())
 	}
 	w.cfg.Audit = failingAudit{w.audit, "session.import"}
-	if err := w.runner().Import(t.Context(), home, []*session.Event{request("q5", "pay", `{}`)}); err == nil {
+	if err := w.runner().Import(t.Context(), home, []*session.Event{request("q6", "pay", `{}`)}); err == nil {
 		t.Error("an import that could not be audited was made")
 	}
 	if qs, _ := w.store.Questions(t.Context(), home); len(qs) != 2 {

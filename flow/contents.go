@@ -25,9 +25,9 @@ const nudge = "Continue processing previous requests as instructed. Exit or prov
 // may see, other agents' words as context, and every call next to its response.
 // The history itself is not changed.
 func (f *agentRun) contents() ([]*genai.Content, error) {
-	all := f.events()
+	all := f.history()
 	events := all
-	if f.agent.IncludeContents == IncludeNone {
+	if f.hidesHistory() {
 		events = f.currentTurn(all)
 	}
 	visible := f.visible(events)
@@ -44,10 +44,25 @@ func (f *agentRun) contents() ([]*genai.Content, error) {
 			out = append(out, c)
 		}
 	}
+	if input := f.taskInput(events); input != nil {
+		out = slices.Insert(out, 0, input)
+	}
 	if len(out) > 0 && out[len(out)-1].Role != genai.RoleUser {
 		out = append(out, genai.NewContentFromText(nudge, genai.RoleUser))
 	}
 	return out, nil
+}
+
+// hidesHistory reports whether the agent sees the current turn only: because it
+// says so, or because it was given a single-turn task and does not say otherwise.
+func (f *agentRun) hidesHistory() bool {
+	switch f.agent.IncludeContents {
+	case IncludeNone:
+		return true
+	case IncludeAll:
+		return false
+	}
+	return f.bound == SingleTurn
 }
 
 // A view is an event as the model will see it.

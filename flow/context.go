@@ -64,6 +64,14 @@ func (c *Context) Artifacts() ([]string, error) {
 	return c.run.cfg.Artifacts.List(c, c.run.key)
 }
 
+// SearchMemory finds what was said in earlier sessions of the user.
+func (c *Context) SearchMemory(query string) ([]MemoryEntry, error) {
+	if c.run.cfg.Memory == nil {
+		return nil, ErrNoMemory
+	}
+	return c.run.cfg.Memory.Search(c, c.run.key, query)
+}
+
 // A CallbackContext is a [Context] that may change state and artifacts. What it
 // changes becomes part of the event that follows.
 type CallbackContext struct {
@@ -130,6 +138,8 @@ type ToolContext struct {
 
 	callID       string
 	confirmation *session.Confirmation
+	place        place     // for agents that run inside the call
+	emit         yieldFunc // what such an agent yields
 }
 
 // CallID returns the id of the call.

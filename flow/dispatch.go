@@ -31,6 +31,7 @@ import (
 type batch struct {
 	event     *session.Event // the merged responses; nil if no call has one
 	questions []asked        // to a person, in call order; already recorded
+	open      bool           // a task is not finished: the user has the word
 }
 
 // asked is a question with what the call said about it.
@@ -45,31 +46,51 @@ type approval struct {
 	answer   session.Confirmation
 }
 
-// dispatch runs calls in parallel and merges what they gave in call order. It
-// returns nil if no call has anything to show. Nothing outlives it.
+// dispatch runs calls in parallel and merges what they gave in call order. Events
+// of agents that run inside calls are yielded meanwhile. It returns nil if no call
+// has anything to show. Nothing outlives it.
 func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.FunctionCall, approvals map[string]*approval) *batch {
-	results := make([]*call, len(calls))
-	slots := make(chan struct{}, s.cfg.Limits.Parallel)
-	var wg sync.WaitGroup
-	for i, fc := range calls {
-		c := s.newCall(ctx, table, fc, approvals[fc.ID])
-		results[i] = c
-		if i >= s.cfg.Limits.CallsPerStep {
-			c.refuse(&CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of %d: at most %d are run in a step", i+1, len(calls), s.cfg.Limits.CallsPerStep)})
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			c.refuse(gaveUp(ctx))
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			c.do()
-		})
+	if len(calls) == 0 {
+		return nil
 	}
-	wg.Wait()
+	wanted, halt := context.WithCancel(ctx) // over when the consumer has stopped: what runs may end, nothing more begins
+	defer halt()
+	f := newFunnel(halt)
+	results := make([]*call, len(calls))
+	for i, fc := range calls {
+		results[i] = s.newCall(ctx, table, fc, approvals[fc.ID], f.yield)
+	}
+	first := s.calls
+	s.calls += len(calls)
+	late := make([]*CallError, len(calls)) // why a call was not begun
+	slots := make(chan struct{}, s.cfg.Limits.Parallel)
+	go func() {
+		var wg sync.WaitGroup
+		for i, c := range results {
+			if n := first + i; n >= s.cfg.Limits.CallsPerStep {
+				late[i] = &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of a step: at most %d are run", n+1, s.cfg.Limits.CallsPerStep)}
+				continue
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-wanted.Done():
+				late[i] = gaveUp(wanted)
+				continue
+			}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				c.do()
+			})
+		}
+		wg.Wait()
+		close(f.items)
+	}()
+	f.serve(s.yield)
+	for i, err := range late {
+		if err != nil {
+			results[i].refuse(err)
+		}
+	}
 	return s.merge(ctx, results)
 }
 
@@ -111,13 +132,13 @@ type call struct {
 	set      session.Actions
 }
 
-func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval) *call {
+func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval, emit yieldFunc) *call {
 	c := &call{step: s, ctx: ctx, fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}, spec: &Spec{Name: fc.Name}}
 	if tool, spec := table.lookup(fc.Name); tool != nil && executable(tool) {
 		c.tool, c.spec = tool, spec
 	}
 	c.info = CallInfo{Session: s.key, Run: s.id, Agent: s.agent.Name, Step: s.number, ID: fc.ID, Tool: fc.Name, Module: c.spec.Module}
-	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID}
+	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID, place: s.place, emit: emit}
 	if ap != nil {
 		answer := ap.answer
 		c.tc.confirmation = &answer
@@ -255,7 +276,7 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 		return nil, nil, &denial{gaveUp(c.ctx)}
 	}
 	q := c.question(abi.PhaseCall)
-	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, func(doc json.RawMessage) error {
+	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, c.approved, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("arguments: want an object")
 		}
@@ -292,7 +313,7 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 		}
 	}
 	// What has happened is judged even when the run has ended since.
-	rewritten, _, d, err := c.judge(context.WithoutCancel(c.ctx), q, doc, c.grants, func(doc json.RawMessage) error {
+	rewritten, _, d, err := c.judge(context.WithoutCancel(c.ctx), q, doc, c.grants, func(json.RawMessage) *abi.Approval { return c.approved(q.Call.Args) }, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("result: want an object")
 		}
@@ -316,14 +337,19 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 }
 
 func (c *call) question(phase abi.Phase) abi.Question {
-	q := abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
+	return abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
 		Agent: c.agent.Name, User: abi.User{ID: c.key.User, Roles: c.roles}, Session: c.key.ID, Run: c.id, Step: c.number,
 		Call: &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}}
-	if c.approval != nil && c.approval.answer.Confirmed {
-		a := c.approval.question
-		q.Facts.Approved = &abi.Approval{At: a.Decided.UTC().Format(time.RFC3339), By: a.By}
+}
+
+// approved says who approved this very call, with these arguments; nil if nobody
+// has.
+func (c *call) approved(args json.RawMessage) *abi.Approval {
+	if c.approval == nil || !c.approval.answer.Confirmed || !c.approval.covers(c, args) {
+		return nil
 	}
-	return q
+	q := c.approval.question
+	return &abi.Approval{At: q.Decided.UTC().Format(time.RFC3339), By: q.By}
 }
 
 func (c *call) observe(d *Decision) {
@@ -481,7 +507,8 @@ func (c *call) firstTool(f func(Hooks) (map[string]any, error)) (map[string]any,
 }
 
 // refuse ends the call with an error that no hook may change. Nothing that its
-// hooks or its handler did to state, artifacts or the run counts.
+// hooks or its handler did to state or the run counts; what they saved as an
+// artifact stays, and no event tells of it.
 func (c *call) refuse(err *CallError) {
 	if c.ended != nil {
 		return

@@ -355,6 +355,7 @@ func TestAuditFails(t *testing.T) {
 				return okResponse, errors.Join(ctx.SetState(map[string]any{"seen": true}), ctx.Transfer("other"), ctx.Escalate())
 			})
 			w.agent.Tools = []flow.Tool{witness}
+			w.agent.Agents = []*flow.Agent{{Name: "other", Model: &flowtest.Model{Steps: [][]flowtest.Reply{flowtest.Say("other")}}}}
 			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "guard"}}
 			w.cfg.Audit = failingAudit{w.audit, c.action}
 			o := w.say("go")

@@ -94,9 +94,10 @@ const maxReasonBytes = 4 * abi.MaxReasonChars
 
 // judge asks every guard of q's phase about a document. It returns the document
 // as mutating guards left it, the grants as narrowing guards left them, and the
-// decision. recheck runs after each rewrite; its error denies.
+// decision. approved says who approved a form of the
+// document; recheck runs after each rewrite; its error denies.
 func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessage, grants capability.Set,
-	recheck func(json.RawMessage) error,
+	approved func(json.RawMessage) *abi.Approval, recheck func(json.RawMessage) error,
 ) (json.RawMessage, capability.Set, *Decision, error) {
 	d := &Decision{Phase: q.Phase, Ruling: abi.RulingAllow}
 	var others []Guard
@@ -119,7 +120,7 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 			others = append(others, g)
 			continue
 		}
-		j := r.ask(ctx, g, q, document, grants)
+		j := r.ask(ctx, g, q, document, grants, approved(document))
 		if j.Verdict.Ruling == abi.RulingRewrite {
 			rewritten, err := abi.Canonical(j.Verdict.Document)
 			if err == nil {
@@ -136,7 +137,7 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 	judgements := make([]Judgement, len(others))
 	var wg sync.WaitGroup
 	for i, g := range others {
-		wg.Go(func() { judgements[i] = r.ask(ctx, g, q, document, grants) })
+		wg.Go(func() { judgements[i] = r.ask(ctx, g, q, document, grants, approved(document)) })
 	}
 	wg.Wait()
 	for _, j := range judgements {
@@ -164,8 +165,9 @@ func worse(a, b abi.Ruling) abi.Ruling {
 // ask puts one question to one guard and turns everything but a well-formed
 // verdict into a denial. The goroutine of a guard that does not return when its
 // time is over is left behind; its answer is not used.
-func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.RawMessage, grants capability.Set) Judgement {
+func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.RawMessage, grants capability.Set, approved *abi.Approval) Judgement {
 	began := time.Now()
+	q.Facts.Approved = approved
 	q.Format, q.Kind, q.Guard = abi.Version, abi.KindGuard, g.Name()
 	q.Nonce = newNonce()
 	q.DocumentSHA256 = abi.Digest(document)

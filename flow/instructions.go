@@ -13,14 +13,14 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// instructions appends the global instruction, then the agent's own.
+// instructions appends the root's global instruction, then the agent's own.
 func (f *agentRun) instructions(cc *CallbackContext, req *Request) error {
 	for _, i := range []struct {
 		what     string
 		provider func(*Context) (string, error)
 		text     string
 	}{
-		{"global instruction", f.agent.GlobalInstructionProvider, f.agent.GlobalInstruction},
+		{"global instruction", f.tree.root.GlobalInstructionProvider, f.tree.root.GlobalInstruction},
 		{"instruction", f.agent.InstructionProvider, f.agent.Instruction},
 	} {
 		text := i.text

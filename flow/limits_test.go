@@ -200,12 +200,31 @@ func checkCalls(t *testing.T, w *world, want session.CallState) {
 }
 
 func TestLimitsThatCannotBe(t *testing.T) {
-	for _, l := range []flow.Limits{{Steps: -1}, {CallsPerStep: -1}, {Parallel: -1}, {Wall: -1}, {Guard: -1}} {
+	for _, l := range []flow.Limits{{Steps: -1}, {Depth: -1}, {CallsPerStep: -1}, {Parallel: -1}, {Wall: -1}, {Guard: -1}} {
 		if _, err := flow.NewRunner(&flow.Agent{Name: "a"}, session.NewMemory(), flow.Config{Limits: l}); err == nil {
 			t.Errorf("limits %+v were taken", l)
 		}
 	}
 	if _, err := flow.NewRunner(&flow.Agent{Name: "a"}, session.NewMemory(), flow.Config{Expires: -1}); err == nil {
 		t.Error("a negative expiry was taken")
+	}
+}
+
+// A hook that would never be called is refused.
+func TestAgentsThatCannotBe(t *testing.T) {
+	for name, a := range map[string]*flow.Agent{
+		"no agent":       nil,
+		"no name":        {},
+		"a bad name":     {Name: "my agent"},
+		"the user's":     {Name: "user"},
+		"bad contents":   {Name: "a", IncludeContents: "all"},
+		"a message hook": {Name: "a", Hooks: []flow.Hooks{{OnUserMessage: func(*flow.CallbackContext, *genai.Content) (*genai.Content, error) { return nil, nil }}}},
+		"a run hook":     {Name: "a", Hooks: []flow.Hooks{{BeforeRun: func(*flow.CallbackContext) (*genai.Content, error) { return nil, nil }}}},
+		"an end hook":    {Name: "a", Hooks: []flow.Hooks{{AfterRun: func(*flow.CallbackContext) {}}}},
+		"an event hook":  {Name: "a", Hooks: []flow.Hooks{{OnEvent: func(*flow.CallbackContext, *session.Event) (*session.Event, error) { return nil, nil }}}},
+	} {
+		if _, err := flow.NewRunner(a, session.NewMemory(), flow.Config{}); err == nil {
+			t.Errorf("%s was taken", name)
+		}
 	}
 }

@@ -22,23 +22,57 @@ func (s *step) merge(ctx context.Context, calls []*call) *batch {
 				c.withhold(&CallError{Code: abi.StorageUnavailable, Err: err})
 			}
 		}
-		if !c.silent {
+		if c.silent {
+			b.open = b.open || c.spec.task
+		} else {
 			if b.event == nil {
 				b.event = s.newEvent(s.agent.Name)
 				b.event.Content = &genai.Content{Role: genai.RoleUser}
 			}
-			b.event.Content.Parts = append(b.event.Content.Parts, &genai.Part{FunctionResponse: &genai.FunctionResponse{
-				ID: c.fc.ID, Name: c.fc.Name, Response: c.response}})
+			b.event.Content.Parts = append(b.event.Content.Parts, c.parts()...)
 			mergeActions(&b.event.Actions, c.set)
+			if c.spec.task && c.ended.Code == abi.OK {
+				b.event.Author = userAuthor // as in ADK, where the outcome of a task is told to the agent
+			}
 		}
 		if c.asked != nil {
 			b.questions = append(b.questions, asked{*c.asked, c.set.RequestedConfirmations[c.fc.ID]})
 		}
 	}
-	if b.event == nil && len(b.questions) == 0 {
+	if b.event == nil && len(b.questions) == 0 && !b.open {
 		return nil
 	}
 	return b
+}
+
+// parts are what the model, and with a result that is shown the user, gets of a call.
+func (c *call) parts() []*genai.Part {
+	parts := []*genai.Part{{FunctionResponse: &genai.FunctionResponse{ID: c.fc.ID, Name: c.fc.Name, Response: c.response}}}
+	if text := resultText(c.response); c.spec.ShowResult && c.set.SkipSummarization && text != "" {
+		parts = append(parts, genai.NewPartFromText(text))
+	}
+	return parts
+}
+
+// resultText is how a result is shown to a user: the text under its only member
+// result, else all of it as JSON; nothing of an error and of an empty result.
+func resultText(response map[string]any) string {
+	if _, failed := response["error"]; failed || len(response) == 0 {
+		return ""
+	}
+	if result, ok := response["result"]; ok && len(response) == 1 {
+		switch result := result.(type) {
+		case nil:
+			return ""
+		case string:
+			return result
+		}
+	}
+	data, err := abi.Marshal(response)
+	if err != nil {
+		return ""
+	}
+	return string(data)
 }
 
 // recordQuestion makes a question to a person pending.

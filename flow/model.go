@@ -57,15 +57,23 @@ func (r *Request) AppendInstructions(texts ...string) {
 			r.Config.SystemInstruction = genai.NewContentFromText(text, genai.RoleUser)
 			continue
 		}
-		parts := r.Config.SystemInstruction.Parts
-		if n := len(parts); n > 0 && parts[n-1] != nil && parts[n-1].Text != "" {
-			joined := *parts[n-1]
-			joined.Text += "\n\n" + text
-			parts[n-1] = &joined
-			continue
-		}
-		r.Config.SystemInstruction.Parts = append(parts, genai.NewPartFromText(text))
+		r.joinInstruction(text)
 	}
+}
+
+// joinInstruction adds text, which may be empty, to an instruction if there is one.
+func (r *Request) joinInstruction(text string) {
+	if r.Config.SystemInstruction == nil {
+		return
+	}
+	parts := r.Config.SystemInstruction.Parts
+	if n := len(parts); n > 0 && parts[n-1] != nil && parts[n-1].Text != "" {
+		joined := *parts[n-1]
+		joined.Text += "\n\n" + text
+		parts[n-1] = &joined
+		return
+	}
+	r.Config.SystemInstruction.Parts = append(parts, genai.NewPartFromText(text))
 }
 
 // ExecutableTools returns the names of the tools that can be executed in answer

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"google.golang.org/genai"
 
@@ -13,18 +14,21 @@ import (
 )
 
 // buildRequest fills a request. The order is ADK's, and later parts depend on
-// earlier ones: configuration, list of tools, answers of people (which run
-// calls), instructions, identity, contents, display names, then what each tool
-// and toolset adds. It reports whether the run now waits for a person instead of
-// the model.
+// earlier ones: configuration, list of tools, answers of people and open tasks
+// (which run calls), instructions, identity, contents, output schema, transfer,
+// display names, then what each tool and toolset adds. It reports whether the run
+// now waits for somebody else than the model.
 func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, err error) {
-	if req.Config, err = cloneConfig(s.agent.GenerateConfig); err != nil {
-		return false, fmt.Errorf("agent %s: generate config: %w", s.agent.Name, err)
+	if err := s.configure(req); err != nil {
+		return false, err
 	}
 	if err := s.listTools(ctx); err != nil {
 		return false, err
 	}
 	if waiting, err := s.resume(ctx); waiting || err != nil || s.stopped {
+		return waiting, err
+	}
+	if waiting, err := s.resumeTasks(ctx); waiting || err != nil || s.stopped {
 		return waiting, err
 	}
 	cc := s.callbackContext(ctx, s.agent.Name, nil)
@@ -33,6 +37,12 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	}
 	s.identity(req)
 	if req.Contents, err = s.contents(); err != nil {
+		return false, err
+	}
+	if err := s.requireStructured(req); err != nil {
+		return false, err
+	}
+	if err := s.offerTransfer(req); err != nil {
 		return false, err
 	}
 	s.removeDisplayNames(req)
@@ -49,6 +59,18 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 		}
 	}
 	return false, nil
+}
+
+// configure copies the agent's configuration.
+func (f *agentRun) configure(req *Request) (err error) {
+	if req.Config, err = cloneConfig(f.agent.GenerateConfig); err != nil {
+		return fmt.Errorf("agent %s: generate config: %w", f.agent.Name, err)
+	}
+	if f.agent.OutputSchema != nil && f.agent.Mode != Task && !f.answersByTool() {
+		req.Config.ResponseJsonSchema = f.agent.OutputSchema
+		req.Config.ResponseMIMEType = "application/json"
+	}
+	return nil
 }
 
 // prepare lets one tool take part in a request.
@@ -87,7 +109,21 @@ func (f *agentRun) listTools(ctx context.Context) error {
 	if f.tools != nil {
 		return nil
 	}
+	if f.answersByTool() {
+		f.own = append(f.own, newAnswerTool(f.agent))
+	}
+	if len(f.tree.targets(f.agent)) > 0 {
+		f.own = append(f.own, newTransferTool(f.tree.targets(f.agent)))
+	}
 	tools := append([]Tool{}, f.agent.Tools...)
+	if f.agent.Mode == Task {
+		tools = append(tools, newFinishTool(f.agent, f.task))
+	}
+	for _, sub := range f.agent.Agents {
+		if t := newDelegate(sub); t != nil {
+			tools = append(tools, t)
+		}
+	}
 	rc := &f.callbackContext(ctx, f.agent.Name, nil).Context
 	for _, set := range f.agent.Toolsets {
 		listed, err := contain("tool set", func() ([]Tool, error) { return set.Tools(rc) })
@@ -104,7 +140,7 @@ func (f *agentRun) listTools(ctx context.Context) error {
 // table is the table of what can be executed, as it would be packed.
 func (f *agentRun) table() *toolTable {
 	t := &toolTable{}
-	for _, tool := range f.tools {
+	for _, tool := range slices.Concat(f.own, f.tools) {
 		if executable(tool) {
 			_, _ = t.add(tool) // what cannot be added fails the request that follows
 		}
@@ -112,7 +148,11 @@ func (f *agentRun) table() *toolTable {
 	return t
 }
 
+// identity tells the model its name, unless it is to answer a single-turn task.
 func (f *agentRun) identity(req *Request) {
+	if f.mode() == SingleTurn {
+		return
+	}
 	text := fmt.Sprintf("You are an agent. Your internal name is %q.", f.agent.Name)
 	if f.agent.Description != "" {
 		text += fmt.Sprintf(" The description about you is %q.", f.agent.Description)

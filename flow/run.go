@@ -23,23 +23,58 @@ type run struct {
 	userContent *genai.Content
 	stream      bool
 	roles       []string
-	branch      string // where this run works; see contents.go
-	scope       string // its isolation scope
+	steps       *budget // shared with the runs inside this one
+	depth       int     // of tool calls in which this run runs
 
 	mu       sync.Mutex
 	sess     *session.Session // the session as this run sees it; grows with it
 	temp     map[string]any   // state in the temp: scope
 	attempts map[string]int   // how often each call id was tried
-	steps    int
-	resumed  map[string]bool // user events whose answers were dealt with
+	branches map[string]int   // how often each agent was given a single-turn task on a branch
+	resumed  map[string]bool  // user events whose answers an agent dealt with, by both
+	spent    bool             // a limit of the run was met
+	said     bool             // and an event says so
+}
+
+// A budget counts the model calls of a run and of the runs inside it.
+type budget struct {
+	mu   sync.Mutex
+	used int
+}
+
+// take takes one step and returns its number, or 0 if there are no more.
+func (b *budget) take(most int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used >= most {
+		return 0
+	}
+	b.used++
+	return b.used
+}
+
+func (b *budget) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
 }
 
 type yieldFunc = func(*session.Event, error) bool
 
 // main is the order of a run: message, before-run hooks, agent, after-run hooks.
 func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
-	cc := r.callbackContext(ctx, r.agent.Name, nil)
-	if in.Content != nil && !r.takeMessage(cc, in, yield) {
+	agent, p := r.tree.root, place{run: r, depth: r.depth}
+	if in.Direct != nil {
+		p.branch, p.scope = in.Direct.Branch, in.Direct.IsolationScope
+	} else {
+		var err error
+		if agent, err = r.addressee(&session.Response{Content: in.Content}); err != nil {
+			yield(nil, err)
+			return
+		}
+	}
+	cc := r.callbackContext(ctx, agent.Name, nil)
+	if in.Content != nil && !r.takeMessage(cc, in, p, yield) {
 		return
 	}
 	defer func() {
@@ -61,16 +96,16 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 		return
 	}
 	if content != nil {
-		ev := r.newEvent(r.agent.Name)
+		ev := p.newEvent(agent.Name)
 		ev.Content = withRole(content, genai.RoleModel)
 		deliver(ev, nil)
 		return
 	}
-	r.runAgent(ctx, r.agent, deliver)
+	p.runAgent(ctx, agent, "", deliver)
 }
 
 // takeMessage stores the user's message. It reports whether the run goes on.
-func (r *run) takeMessage(cc *CallbackContext, in Input, yield yieldFunc) bool {
+func (r *run) takeMessage(cc *CallbackContext, in Input, p place, yield yieldFunc) bool {
 	message := session.CloneContent(in.Content)
 	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
 		if h.OnUserMessage == nil {
@@ -84,7 +119,10 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, yield yieldFunc) bool {
 	}
 	if replaced != nil {
 		message = session.CloneContent(replaced)
-		r.userContent = session.CloneContent(replaced)
+	}
+	keepAnswers(message, in.Content)
+	if replaced != nil {
+		r.userContent = session.CloneContent(message)
 	}
 	if in.SaveBlobs && r.cfg.Artifacts != nil {
 		if err := r.saveBlobs(cc, message); err != nil {
@@ -92,9 +130,11 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, yield yieldFunc) bool {
 			return false
 		}
 	}
-	ev := r.newEvent(userAuthor)
+	ev := p.newEvent(userAuthor)
 	ev.Content = withRole(message, genai.RoleUser)
-	ev.IsolationScope = r.openScope()
+	if ev.IsolationScope = p.scope; in.Direct == nil {
+		ev.IsolationScope = r.openScope()
+	}
 	if in.StateDelta != nil {
 		clean := make(map[string]any, len(in.StateDelta))
 		for k, v := range in.StateDelta {
@@ -110,6 +150,21 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, yield yieldFunc) bool {
 		return false
 	}
 	return true
+}
+
+// keepAnswers puts a person's answers to questions back into a message that hooks
+// may have changed, and takes out those that the person did not give: a hook does
+// not decide for anyone.
+func keepAnswers(message, given *genai.Content) {
+	isAnswer := func(p *genai.Part) bool {
+		return p != nil && p.FunctionResponse != nil && p.FunctionResponse.Name == confirmationCall
+	}
+	message.Parts = slices.DeleteFunc(message.Parts, isAnswer)
+	for _, p := range session.CloneContent(given).Parts {
+		if isAnswer(p) {
+			message.Parts = append(message.Parts, p)
+		}
+	}
 }
 
 // openScope returns the scope of the newest event that has one, unless its task
@@ -131,8 +186,6 @@ func (r *run) openScope() string {
 	}
 	return ""
 }
-
-const finishTask = "finish_task"
 
 // saveBlobs replaces inline files of a message by a note and keeps them as artifacts.
 func (r *run) saveBlobs(cc *CallbackContext, message *genai.Content) error {
@@ -157,18 +210,20 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 		return false
 	}
 	cc := r.callbackContext(ctx, ev.Author, nil)
+	shown := ev.Clone()
 	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
 		if h.OnEvent == nil {
 			return nil, nil
 		}
-		return h.OnEvent(cc, ev)
+		return h.OnEvent(cc, shown)
 	})
 	if err != nil {
 		return yield(nil, err)
 	}
-	if replaced != nil {
-		ev = r.asReplaced(ev, replaced)
+	if replaced == nil {
+		replaced = shown
 	}
+	ev = r.asReplaced(ev, replaced)
 	if !ev.Partial {
 		if err := r.append(ctx, ev); err != nil {
 			yield(nil, fmt.Errorf("failed to add event to session: %w", err))
@@ -178,10 +233,17 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 	return yield(ev.Clone(), nil)
 }
 
-// asReplaced returns what a hook made of an event, with the host's own fields
-// kept: a hook decides what an event says, not whose or when it is.
+// asReplaced returns what hooks made of an event, with the host's own fields kept:
+// a hook decides what an event says, not whose or when it is. An event with calls
+// or responses keeps its content: guards have judged the one, and people read the
+// other as a question.
 func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
 	out := replaced.Clone()
+	if len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
+		out.Content = ev.Content
+		out.Actions.RequestedConfirmations = ev.Actions.RequestedConfirmations
+	}
+	out.LongRunningToolIDs = ev.LongRunningToolIDs
 	out.ID, out.Time, out.InvocationID = ev.ID, ev.Time, ev.InvocationID
 	out.Author, out.Branch, out.IsolationScope = ev.Author, ev.Branch, ev.IsolationScope
 	out.Partial = ev.Partial
@@ -252,10 +314,6 @@ func parts(c *genai.Content) []*genai.Part {
 	return c.Parts
 }
 
-func (r *run) newEvent(author string) *session.Event {
-	return &session.Event{ID: newID(), Time: r.cfg.Now(), InvocationID: r.id, Author: author}
-}
-
 func (r *run) callbackContext(ctx context.Context, agent string, acts *actions) *CallbackContext {
 	return &CallbackContext{Context{Context: ctx, run: r, agent: agent, actions: acts}}
 }
@@ -271,7 +329,7 @@ func (r *run) attempt(callID string) int {
 
 // record returns an audit record about this run.
 func (r *run) record(action, target string) audit.Record {
-	return audit.Record{Time: r.cfg.Now(), Tenant: r.key.Tenant, Session: r.key.ID, Run: r.id,
+	return audit.Record{Tenant: r.key.Tenant, Session: r.key.ID, Run: r.id,
 		Actor: r.key.User, Action: action, Target: target}
 }
 
@@ -283,56 +341,6 @@ func (r *run) audit(ctx context.Context, rec audit.Record) error {
 		return fmt.Errorf("audit: %w", err)
 	}
 	return nil
-}
-
-// runAgent runs one agent: its hooks around its loop of steps.
-func (r *run) runAgent(ctx context.Context, a *Agent, yield yieldFunc) {
-	hooks := r.hooks(a)
-	answered, ok := r.agentHooks(ctx, a, hooks, "before agent callback",
-		func(h Hooks) func(*CallbackContext) (*genai.Content, error) { return h.BeforeAgent }, yield)
-	if !ok || answered {
-		return
-	}
-	f := &agentRun{run: r, agent: a, hooks: hooks}
-	if !f.loop(ctx, yield) {
-		return
-	}
-	r.agentHooks(ctx, a, hooks, "after agent callback",
-		func(h Hooks) func(*CallbackContext) (*genai.Content, error) { return h.AfterAgent }, yield)
-}
-
-// agentHooks runs the hooks before or after an agent. A content, or state alone,
-// becomes an event. It reports whether there was a content, and whether the run
-// goes on.
-func (r *run) agentHooks(ctx context.Context, a *Agent, hooks []Hooks, where string,
-	pick func(Hooks) func(*CallbackContext) (*genai.Content, error), yield yieldFunc,
-) (answered, ok bool) {
-	acts := &actions{}
-	cc := r.callbackContext(ctx, a.Name, acts)
-	content, err := first(hooks, func(h Hooks) (*genai.Content, error) {
-		if f := pick(h); f != nil {
-			return f(cc)
-		}
-		return nil, nil
-	})
-	set := acts.end()
-	if err != nil {
-		yield(nil, fmt.Errorf("failed to run %s: %w", where, err))
-		return false, false
-	}
-	if content == nil && len(set.StateDelta) == 0 && len(set.ArtifactDelta) == 0 {
-		return false, true
-	}
-	ev := r.newEvent(a.Name)
-	ev.Actions = set
-	if content != nil {
-		ev.Content = withRole(content, genai.RoleModel)
-	}
-	return content != nil, yield(ev, nil)
-}
-
-func (r *run) hooks(a *Agent) []Hooks {
-	return append(slices.Clip(slices.Clone(r.cfg.Hooks)), a.Hooks...)
 }
 
 // first runs f over hooks until one returns something or fails. A panic is an

@@ -26,6 +26,7 @@ type Config struct {
 	Hooks     []Hooks    // go before the agent's own; ADK's plugins
 	Guards    []Guard    // judge every call; names must differ
 	Artifacts Artifacts  // nil: there are none
+	Memory    Memory     // nil: there is none
 	Audit     audit.Sink // nil: nothing is recorded; an error of the sink refuses the call
 	Observer  Observer
 	Logger    *slog.Logger // nil: silent
@@ -39,7 +40,8 @@ const DefaultExpires = 24 * time.Hour
 
 // Limits bound one run. A zero field takes its default; nothing means unlimited.
 type Limits struct {
-	Steps        int           // model calls of one run; default 50
+	Steps        int           // model calls of one run, those of agents that run as tools included; default 50
+	Depth        int           // agents that run inside calls of tools, one inside the other; default 5
 	CallsPerStep int           // tool calls of one step that are looked at; default 64
 	Parallel     int           // tool calls that run at the same time; default 64
 	Wall         time.Duration // the whole run; default 10 min
@@ -49,6 +51,7 @@ type Limits struct {
 // WithDefaults returns l with its zero fields filled in.
 func (l Limits) WithDefaults() Limits {
 	l.Steps = cmp.Or(l.Steps, 50)
+	l.Depth = cmp.Or(l.Depth, 5)
 	l.CallsPerStep = cmp.Or(l.CallsPerStep, 64)
 	l.Parallel = cmp.Or(l.Parallel, 64)
 	l.Wall = cmp.Or(l.Wall, 10*time.Minute)
@@ -58,7 +61,7 @@ func (l Limits) WithDefaults() Limits {
 
 // A Runner runs an agent. It is safe for concurrent use.
 type Runner struct {
-	agent  *Agent
+	tree   *tree
 	store  session.Store
 	cfg    Config
 	policy string // version of the guards
@@ -70,7 +73,8 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 	if store == nil {
 		panic("flow: NewRunner: no session store")
 	}
-	if err := agent.validate(); err != nil {
+	tree, err := newTree(agent)
+	if err != nil {
 		return nil, err
 	}
 	names := map[string]bool{}
@@ -86,7 +90,7 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 			return nil, fmt.Errorf("guard %s: %w", g.Name(), err)
 		}
 	}
-	if l := cfg.Limits; l.Steps < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
+	if l := cfg.Limits; l.Steps < 0 || l.Depth < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
 		return nil, errors.New("limits: negative")
 	}
 	cfg.Limits = cfg.Limits.WithDefaults()
@@ -97,7 +101,7 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{agent: agent, store: store, cfg: cfg, policy: policyVersion(cfg.Guards)}, nil
+	return &Runner{tree: tree, store: store, cfg: cfg, policy: policyVersion(cfg.Guards)}, nil
 }
 
 // checkPhases refuses a guard that would never be asked.
@@ -128,6 +132,20 @@ type Input struct {
 	Stream     bool           // ask the model for partial responses
 	SaveBlobs  bool           // keep inline files of the message as artifacts
 	Roles      []string       // of the user, as the host authenticated them; for guards
+
+	// Direct, if set, runs the root agent itself at a place in the history,
+	// whoever spoke last and whatever its mode. The message is stored there. As
+	// in ADK the agent's events carry the branch, and whoever runs an agent in a
+	// scope marks what it says with the scope.
+	Direct *Placement
+}
+
+// A Placement is a part of a history: an agent sees events without a branch, on its
+// branch and on those above it (branches are names joined by '.'), and of exactly
+// its isolation scope.
+type Placement struct {
+	Branch         string
+	IsolationScope string
 }
 
 // Text returns the input of a plain text message.
@@ -158,8 +176,7 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 	if err != nil {
 		return err
 	}
-	run := &run{Runner: r, key: key, sess: sess, temp: map[string]any{}, attempts: map[string]int{},
-		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
+	run := r.newRun(key, sess, in)
 	if run.id = run.resumedID(in.Content); run.id == "" {
 		run.id = "e-" + newID()
 	} else if err := run.countAttempts(ctx); err != nil {
@@ -167,6 +184,12 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 	}
 	run.main(ctx, in, yield)
 	return nil
+}
+
+func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
+	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
+		branches: map[string]int{}, resumed: map[string]bool{},
+		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
 }
 
 // errWall is the cause with which the context of a run ends after [Limits].Wall.
@@ -219,12 +242,8 @@ func (r *run) countAttempts(ctx context.Context) error {
 // resumedID returns the run that asked for what a message answers, or nothing.
 func (r *run) resumedID(message *genai.Content) string {
 	for _, answer := range (&session.Response{Content: message}).Responses() {
-		for i := len(r.sess.Events) - 1; i >= 0; i-- {
-			for _, call := range r.sess.Events[i].Calls() {
-				if call.ID != "" && call.ID == answer.ID {
-					return r.sess.Events[i].InvocationID
-				}
-			}
+		if ev := eventOfCall(r.sess.Events, answer.ID); ev != nil {
+			return ev.InvocationID
 		}
 	}
 	return ""

@@ -116,6 +116,7 @@ func TestMergedActions(t *testing.T) {
 		}),
 		acts("three", func(ctx *flow.ToolContext) error { return ctx.SkipSummarization() }),
 	}
+	w.agent.Agents = []*flow.Agent{{Name: "second", Model: &flowtest.Model{Steps: [][]flowtest.Reply{flowtest.Say("second")}}}}
 	o := w.say("go")
 	a := o.events[1].Actions
 	if got, want := toJSON(t, a), `{"artifactDelta":{"f":2},"escalate":true,"skipSummarization":true,`+

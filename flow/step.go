@@ -1,6 +1,9 @@
 package flow
 
+//adk:errors what begins "failed to" is the text that the vectors pin
+
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +12,6 @@ import (
 
 	"google.golang.org/genai"
 
-	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -18,43 +20,41 @@ const maxThoughtOnly = 10
 
 // An agentRun is one agent's turn: steps until one ends in a final event.
 type agentRun struct {
-	*run
+	place
 	agent *Agent
+	bound Mode // in which the agent was put where it is; "": none, it runs as it declares
 	hooks []Hooks
+	own   []Tool // the framework's, such as transfer_to_agent
 	tools []Tool // listed once; nil before the first step
 	sets  []Toolset
 }
 
+// mode is the mode in which the agent runs here.
+func (f *agentRun) mode() Mode { return cmp.Or(f.bound, f.agent.Mode, Chat) }
+
 // loop runs steps. It reports whether the run may go on, which it may not after
-// an error or when the consumer has stopped.
+// an error, when the consumer has stopped or when a limit is met.
 func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
+	if f.agent.Mode == Task && f.task == nil {
+		f.task = &task{}
+	}
 	thoughts := 0
 	for {
-		if f.steps >= f.cfg.Limits.Steps {
-			return yield(f.exhausted(fmt.Sprintf("the run reached its limit of %d steps", f.cfg.Limits.Steps)), nil)
-		}
 		if ctx.Err() != nil {
-			return f.over(ctx, context.Cause(ctx), yield)
+			return f.over(ctx, f.agent.Name, context.Cause(ctx), yield)
 		}
-		f.steps++
-		s := &step{agentRun: f, number: f.steps}
-		stopped := false
-		s.yield = func(ev *session.Event, err error) bool {
-			if err == nil {
-				s.last = ev
-			}
-			if !yield(ev, err) || err != nil {
-				stopped = true
-			}
-			return !stopped
+		number := f.steps.take(f.cfg.Limits.Steps)
+		if number == 0 {
+			return f.outOfSteps(f.agent.Name, yield)
 		}
-		if err := s.execute(ctx); err != nil && !stopped {
-			return f.over(ctx, err, yield)
+		s := &step{agentRun: f, number: number, to: yield}
+		if err := s.execute(ctx); err != nil && !s.stopped {
+			return f.over(ctx, f.agent.Name, err, yield)
 		}
 		switch {
-		case stopped:
+		case s.stopped:
 			return false
-		case s.last == nil:
+		case s.last == nil || s.ended:
 			return true
 		case s.last.Final():
 			if !thoughtOnly(s.last) {
@@ -74,22 +74,8 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 	}
 }
 
-// over ends the run with an error, or with an event if its time is up.
-func (f *agentRun) over(ctx context.Context, err error, yield yieldFunc) bool {
-	if errors.Is(context.Cause(ctx), errWall) {
-		yield(f.exhausted(fmt.Sprintf("the run reached its limit of %s", f.cfg.Limits.Wall)), nil)
-	} else {
-		yield(nil, err)
-	}
-	return false
-}
-
-// exhausted is the event that ends a run that used up its steps or its time.
-func (f *agentRun) exhausted(message string) *session.Event {
-	ev := f.newEvent(f.agent.Name)
-	ev.ErrorCode, ev.ErrorMessage = string(abi.BudgetExhausted), message
-	return ev
-}
+// outOfTime reports whether a context ended because the run's time was over.
+func outOfTime(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errWall) }
 
 func thoughtOnly(ev *session.Event) bool {
 	if ev.Content == nil || len(ev.Content.Parts) == 0 {
@@ -101,13 +87,18 @@ func thoughtOnly(ev *session.Event) bool {
 // A step is one model call and the tool calls it asks for.
 type step struct {
 	*agentRun
-	number  int
-	yield   yieldFunc
-	last    *session.Event
-	stopped bool
+	number int
+	to     yieldFunc
+	last   *session.Event // that was yielded
+	calls  int            // that were looked at
+
+	stopped bool   // nothing more may be yielded
+	ended   bool   // the agent's turn ends with this step
+	next    *Agent // to which the conversation is handed when the step is over
 }
 
-// execute is one step: request, model, event, tools, questions. An error ends the run.
+// execute is one step: request, model, event, tools, questions, and another
+// agent's turn if the conversation was handed over. An error ends the run.
 func (s *step) execute(ctx context.Context) error {
 	f := s.agentRun
 	if f.agent.Model == nil {
@@ -115,46 +106,92 @@ func (s *step) execute(ctx context.Context) error {
 	}
 	req := &Request{Model: f.agent.Model.Name()}
 	waiting, err := s.buildRequest(ctx, req)
-	if err != nil || waiting || s.stopped {
+	if err == nil && !waiting && !s.stopped {
+		err = s.askModel(ctx, req)
+	}
+	if err != nil || s.stopped || s.next == nil {
 		return err
 	}
+	if p := f.place; !p.runAgent(ctx, s.next, "", s.yield) {
+		s.stopped = true
+	}
+	return nil
+}
+
+// askModel calls the model and deals with what it says.
+func (s *step) askModel(ctx context.Context, req *Request) error {
 	acts := &actions{} // state that model hooks write goes into each model event
 	defer acts.end()
-	cc := f.callbackContext(ctx, f.agent.Name, acts)
+	cc := s.callbackContext(ctx, s.agent.Name, acts)
 	var failed error
 	s.callModel(cc, req, func(resp *session.Response, err error) bool {
 		if err != nil {
 			failed = err
 			return false
 		}
-		return s.take(ctx, req, resp, acts)
+		var more bool
+		more, failed = s.take(ctx, req, resp, acts)
+		return more && failed == nil
 	})
 	return failed
 }
 
 // take turns one response into an event and runs the calls in it. It reports
 // whether the rest of the model's stream is wanted.
-func (s *step) take(ctx context.Context, req *Request, resp *session.Response, acts *actions) bool {
+func (s *step) take(ctx context.Context, req *Request, resp *session.Response, acts *actions) (more bool, err error) {
 	if resp.Content == nil && resp.ErrorCode == "" && !resp.Interrupted {
-		return true
+		return true, nil
 	}
 	ev := s.modelEvent(req, resp, acts)
 	if !s.emit(ev) {
-		return false
-	}
-	if resp.Partial {
-		return true
+		return false, nil
 	}
 	calls := ev.Calls()
-	if len(calls) == 0 {
-		return true
+	if resp.Partial || len(calls) == 0 {
+		return true, nil
 	}
-	result := s.dispatch(ctx, req.tools, calls, nil)
-	if result == nil {
-		return true
+	calls, tasks := splitTasks(req.tools, calls)
+	b := s.dispatch(ctx, req.tools, calls, nil)
+	if b == nil && len(tasks) == 0 {
+		return true, nil
 	}
-	s.show(result)
-	return false
+	ends, err := s.settle(b)
+	if err == nil && !ends {
+		_, err = s.runTasks(ctx, req.tools, tasks)
+	}
+	return false, err
+}
+
+// settle shows what calls led to and does what they decided: an answer that was
+// given through a tool becomes the agent's last event, and a transfer names who
+// goes on. It reports whether the step ends here.
+func (s *step) settle(b *batch) (ends bool, err error) {
+	if b == nil {
+		return false, nil
+	}
+	asked := s.show(b)
+	if s.stopped {
+		return true, nil
+	}
+	if b.open {
+		s.ended = true
+	}
+	if b.event == nil {
+		return asked || s.ended, nil
+	}
+	if s.finished(b.event) {
+		s.ended = true
+	}
+	if ev := s.structuredAnswer(b.event); ev != nil && !asked {
+		s.emit(ev)
+		s.ended = true
+	}
+	if name := b.event.Actions.TransferToAgent; name != "" && !s.stopped {
+		if s.next = s.target(name); s.next == nil {
+			return true, fmt.Errorf("failed to find agent: %s", name)
+		}
+	}
+	return asked || s.ended || s.next != nil, nil
 }
 
 // show yields what calls led to: their merged results, then the questions to a
@@ -170,15 +207,36 @@ func (s *step) show(b *batch) (asked bool) {
 	return len(b.questions) > 0
 }
 
-// emit yields an event and reports whether the run goes on.
+// emit yields an event of the agent and reports whether the run goes on.
 func (s *step) emit(ev *session.Event) bool {
+	s.keepOutput(ev)
+	return s.yield(ev, nil)
+}
+
+// yield passes on an event of this agent, or of one that runs inside this step.
+func (s *step) yield(ev *session.Event, err error) bool {
 	if s.stopped {
 		return false
 	}
-	if !s.yield(ev, nil) {
-		s.stopped = true
+	if err == nil {
+		s.last = ev
 	}
+	s.stopped = !s.to(ev, err) || err != nil
 	return !s.stopped
+}
+
+// keepOutput writes the agent's final text to the state key that it names.
+func (s *step) keepOutput(ev *session.Event) {
+	key := s.agent.OutputKey
+	if key == "" || ev.Author != s.agent.Name || ev.Partial || !ev.Final() {
+		return
+	}
+	if text := ev.Text(); text != "" {
+		if ev.Actions.StateDelta == nil {
+			ev.Actions.StateDelta = map[string]any{}
+		}
+		ev.Actions.StateDelta[key] = text
+	}
 }
 
 // modelEvent wraps a response. Calls without an id get one.
@@ -196,14 +254,6 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 	for _, call := range ev.Calls() {
 		if t, spec := req.tools.lookup(call.Name); t != nil && spec.LongRunning {
 			ev.LongRunningToolIDs = append(ev.LongRunningToolIDs, call.ID)
-		}
-	}
-	if key := s.agent.OutputKey; key != "" && !ev.Partial {
-		if text := ev.Text(); text != "" {
-			if ev.Actions.StateDelta == nil {
-				ev.Actions.StateDelta = map[string]any{}
-			}
-			ev.Actions.StateDelta[key] = text
 		}
 	}
 	return ev

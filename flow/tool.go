@@ -43,7 +43,14 @@ type Spec struct {
 	Confirm   bool
 	ConfirmIf func(args map[string]any) bool
 
+	// ShowResult shows the user a result for which the model's summary is
+	// skipped, as text beside the response.
+	ShowResult bool
+
 	input, output *jsonschema.Resolved
+	declared      *jsonschema.Schema // instead of Input, for a tool that checks its arguments itself
+	reply         *jsonschema.Schema // declared instead of Output
+	task          bool               // the call gives a task to an agent, which may stay open
 }
 
 // Resolve checks the schemas of a spec; tools made by this package and by the
@@ -191,7 +198,7 @@ func (t *toolTable) lookup(name string) (Tool, *Spec) {
 // add takes a tool up. Its own spec is not written to: other runs may use it.
 func (t *toolTable) add(tool Tool) (*Spec, error) {
 	spec := *tool.Spec()
-	if reserved(spec.Name) {
+	if _, own := tool.(frameworkTool); !own && reserved(spec.Name) {
 		return nil, fmt.Errorf("tool %q: the name is reserved", spec.Name)
 	}
 	if _, taken := t.byName[spec.Name]; taken {
@@ -207,10 +214,23 @@ func (t *toolTable) add(tool Tool) (*Spec, error) {
 	return &spec, nil
 }
 
+// A frameworkTool is a tool of this package whose name no other may have.
+type frameworkTool interface {
+	Handler
+	framework()
+}
+
+// The names of the framework's tools.
+const (
+	transferToAgent  = "transfer_to_agent"
+	setModelResponse = "set_model_response"
+	finishTask       = "finish_task"
+)
+
 // reserved reports whether a name belongs to the framework.
 func reserved(name string) bool {
 	switch name {
-	case "", "transfer_to_agent", "set_model_response", finishTask, stopStreaming:
+	case "", transferToAgent, setModelResponse, finishTask, stopStreaming:
 		return true
 	}
 	return strings.HasPrefix(name, "adk_") || strings.HasPrefix(name, "sandboxd_")
@@ -259,13 +279,9 @@ func declaration(s *Spec) *genai.FunctionDeclaration {
 		}
 		d.Description += longRunningNote
 	}
-	if s.Input != nil {
-		d.ParametersJsonSchema = s.Input
-	} else {
-		d.ParametersJsonSchema = &jsonschema.Schema{Type: "object"}
-	}
-	if s.Output != nil {
-		d.ResponseJsonSchema = s.Output
+	d.ParametersJsonSchema = cmp.Or(s.declared, s.Input, &jsonschema.Schema{Type: "object"})
+	if reply := cmp.Or(s.reply, s.Output); reply != nil {
+		d.ResponseJsonSchema = reply
 	}
 	return d
 }

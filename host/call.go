@@ -84,14 +84,16 @@ type frame struct {
 	expired bool // the time was up when the guest was done
 	live    bool // the export runs, so grants are effective
 
-	memory    memory
-	hostCalls int
-	used      []string
-	denied    []string
-	clock     wasi
-	logs      logs
-	extism    extism
-	http      httpUse
+	memory     memory
+	hostCalls  int
+	used       []string
+	denied     []string
+	deniedMore int
+	stored     int64 // bytes kept for the guest outside
+	clock      wasi
+	logs       logs
+	extism     extism
+	http       httpUse
 
 	input  []byte
 	reply  []byte
@@ -252,7 +254,7 @@ func (f *frame) invoke(instance api.Module, export string) (int32, error) {
 func (f *frame) receipt() Receipt {
 	return Receipt{
 		Module: f.module.digest.String(), WallUS: f.wall.Microseconds(), PeakBytes: f.memory.peak,
-		HostCalls: f.hostCalls, Used: f.used, Denied: f.denied, LogBytes: int(f.limits.LogBytes - f.logs.left),
+		HostCalls: f.hostCalls, Used: f.used, Denied: f.denied, DeniedMore: f.deniedMore, LogBytes: int(f.limits.LogBytes - f.logs.left),
 	}
 }
 

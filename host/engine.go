@@ -22,9 +22,6 @@ type Config struct {
 	// and processes may share it; nothing is ever removed from it by age or size.
 	// Empty keeps compiled code in memory only.
 	Cache string
-	// Audit gets a record with the action cache.tamper for every entry of Cache that
-	// is discarded; an error of it fails the load. Nil leaves it to Logger alone.
-	Audit audit.Sink
 	// InProcess compiles modules in this process and not in a child, for programs
 	// that cannot call [Main]. There is no bound then on the time and memory that
 	// compiling takes, other than the structural limits, and no way to end it.
@@ -32,6 +29,10 @@ type Config struct {
 	// Logger gets what only the operator should know, such as a bug in a host
 	// function. Nil is silent. Guests never write to it.
 	Logger *slog.Logger
+	// Audit gets a record "module.reject" of each module that Load refuses, and
+	// "cache.tamper" of each entry of Cache that is discarded; an error of the latter
+	// fails the load. Nil records nothing.
+	Audit audit.Sink
 }
 
 // An Engine compiles and runs modules. It is safe for concurrent use.
@@ -40,6 +41,7 @@ type Engine struct {
 	compiler *compiler // belongs to the holder of the token
 	log      *slog.Logger
 	compile  chan struct{} // holds one token while a module is compiled
+	audit    audit.Sink    // nil: nothing is recorded
 	judging  chan struct{} // holds a token for each guard that runs
 
 	// compiled is the code that loaded modules share, by the digest of what it was
@@ -54,7 +56,7 @@ type Engine struct {
 // Open makes an engine. Its maker closes it. It fails in a program that has not
 // called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
-	e := &Engine{log: cfg.Logger, compile: make(chan struct{}, 1),
+	e := &Engine{log: cfg.Logger, audit: cfg.Audit, compile: make(chan struct{}, 1),
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		compiled: map[Digest]wazero.CompiledModule{}, modules: map[Digest]*Module{}}
 	if e.log == nil {

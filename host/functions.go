@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -171,13 +172,25 @@ func (f *frame) permit(need string, granted, present bool) *refusal {
 	return nil
 }
 
+// deny adds to what the receipt says was denied. What does not fit is counted.
+func (f *frame) deny(need string) {
+	before := len(f.denied)
+	f.denied = listed(f.denied, need)
+	if len(f.denied) == before && !slices.Contains(f.denied, printable(need, maxListedBytes)) {
+		f.deniedMore++
+	}
+}
+
 // traced tells the receipt and the tracer of a finished host call.
 func (f *frame) traced(h HostCall, from time.Time, r *refusal) {
 	h.Code = abi.OK
 	if r != nil {
 		h.Code, h.Need = r.code, r.need
-		if r.need != "" {
-			f.denied = listed(f.denied, r.need)
+		switch {
+		case r.need != "":
+			f.deny(r.need)
+		case r.code == abi.EgressDenied: // what no grant could allow
+			f.deny(r.message)
 		}
 	}
 	if f.call.Trace != nil {

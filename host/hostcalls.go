@@ -107,6 +107,13 @@ var hostFunctions = []function{
 		if len(keys) == 0 {
 			return nil, nil
 		}
+		var total int64
+		for _, key := range keys {
+			total += int64(len(key) + len(r.Values[key]))
+		}
+		if full := f.store("state_set", total); full != nil {
+			return nil, full
+		}
 		if err := f.call.Access.State.Set(f.ctx, r.Values); err != nil {
 			return nil, f.broken("state_set", err)
 		}
@@ -131,8 +138,10 @@ var hostFunctions = []function{
 				names = append(names, name)
 			}
 		}
-		if len(names) > 0 {
-			f.used = listed(f.used, h.Need)
+		for _, line := range f.grants().Lines() {
+			if len(names) > 0 && strings.HasPrefix(line, "artifact read") {
+				f.used = listed(f.used, line)
+			}
 		}
 		return reply(abi.ArtifactNames{Names: names})
 	}),
@@ -175,6 +184,9 @@ var hostFunctions = []function{
 		if no := f.permit(h.Need, f.grants().ArtifactWrite(r.Name), f.call.Access.Artifacts != nil); no != nil {
 			return nil, no
 		}
+		if full := f.store("artifact_save", int64(len(body))); full != nil {
+			return nil, full
+		}
 		version, err := f.call.Access.Artifacts.Save(f.ctx, r.Name, r.Type, body)
 		if err != nil {
 			return nil, f.broken("artifact_save", err)
@@ -192,6 +204,9 @@ var hostFunctions = []function{
 		h.Need, h.Bytes = "emit", int64(len(r.Chunk))
 		if no := f.permit(h.Need, f.grants().Has("emit"), f.call.Access.Emit != nil); no != nil {
 			return nil, no
+		}
+		if full := f.store("emit", int64(len(r.Chunk))); full != nil {
+			return nil, full
 		}
 		if err := f.call.Access.Emit(f.ctx, r.Chunk); err != nil {
 			f.checkTime()
@@ -225,6 +240,15 @@ var hostFunctions = []function{
 		}
 		return a.SkipSummary()
 	}),
+}
+
+// store counts bytes that the host will keep for the guest.
+func (f *frame) store(what string, n int64) *refusal {
+	if n > f.limits.StoredBytes-f.stored {
+		return refuse(abi.QuotaExceeded, "%s: %d bytes, and %d before, exceed %d for one call", what, n, f.stored, f.limits.StoredBytes)
+	}
+	f.stored += n
+	return nil
 }
 
 type hostCallFunc func(f *frame, h *HostCall, request, body []byte) ([]byte, *refusal)

@@ -155,7 +155,7 @@ func TestHostCallsGranted(t *testing.T) {
 	if fmt.Sprint(w.chunks) != `[{"a":2,"b":1}]` || fmt.Sprint(w.actions.asked) != "[confirm sure? [1] transfer other escalate skip]" {
 		t.Errorf("chunks %s, actions %s", w.chunks, w.actions.asked)
 	}
-	used := "log, state read session:a, state write session:a, state write session:new, artifact read *, artifact read a.csv, artifact write b.csv, emit, confirm, transfer, escalate, skip-summary"
+	used := "log, state read session:a, state write session:a, state write session:new, artifact read,write *.csv, artifact read a.csv, artifact write b.csv, emit, confirm, transfer, escalate, skip-summary"
 	if got := strings.Join(receipt.Used, ", "); got != used || receipt.Denied != nil || receipt.HostCalls != 12 {
 		t.Errorf("used %s, denied %v, %d host calls", got, receipt.Denied, receipt.HostCalls)
 	}
@@ -339,7 +339,7 @@ func TestReceiptIsBounded(t *testing.T) {
 
 func TestLogIsBounded(t *testing.T) {
 	w := newWorld()
-	long := strings.Repeat(`\u0000`, 20_000)
+	long := strings.Repeat(`\u0000\u0001`, 10_000)
 	_, receipt := ask(t, loadGo(t), &Call{Grants: grants(t, "log"), Access: w.access(), Limits: Limits{LogBytes: 1000}},
 		"log", `{"message":"first"}`, "log", `{"message":"`+long+`"}`, "log", `{"message":"too late"}`)
 	if len(w.lines) != 2 || w.lines[0] != "info first" || !strings.HasSuffix(w.lines[1], "…truncated") {

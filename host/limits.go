@@ -17,6 +17,7 @@ type Limits struct {
 	InputBytes   int64         // the input; default 4 MiB
 	OutputBytes  int64         // the output; default 1 MiB
 	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000
+	StoredBytes  int64         // values, artifacts and chunks handed to state, artifacts and emit; default 16 MiB
 	LogBytes     int64         // log lines, standard output and standard error together; default 64 KiB
 	HTTPRequests int           // requests sent, every redirect counts; default 10
 	HTTPBytes    int64         // body of one request, and of one response once decompressed; default 2 MiB
@@ -25,7 +26,7 @@ type Limits struct {
 var (
 	toolLimits = Limits{
 		MemoryBytes: 64 << 20, Wall: 5 * time.Second, Startup: 5 * time.Second, InputBytes: 4 << 20, OutputBytes: 1 << 20,
-		HostCalls: 1000, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20,
+		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20,
 	}
 	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond}.or(toolLimits)
 )
@@ -49,6 +50,7 @@ func (l Limits) Narrow(m Limits) Limits {
 		InputBytes:   lower(l.InputBytes, m.InputBytes),
 		OutputBytes:  lower(l.OutputBytes, m.OutputBytes),
 		HostCalls:    lower(l.HostCalls, m.HostCalls),
+		StoredBytes:  lower(l.StoredBytes, m.StoredBytes),
 		LogBytes:     lower(l.LogBytes, m.LogBytes),
 		HTTPRequests: lower(l.HTTPRequests, m.HTTPRequests),
 		HTTPBytes:    lower(l.HTTPBytes, m.HTTPBytes),
@@ -74,6 +76,7 @@ func (l Limits) or(m Limits) Limits {
 		InputBytes:   either(l.InputBytes, m.InputBytes),
 		OutputBytes:  either(l.OutputBytes, m.OutputBytes),
 		HostCalls:    either(l.HostCalls, m.HostCalls),
+		StoredBytes:  either(l.StoredBytes, m.StoredBytes),
 		LogBytes:     either(l.LogBytes, m.LogBytes),
 		HTTPRequests: either(l.HTTPRequests, m.HTTPRequests),
 		HTTPBytes:    either(l.HTTPBytes, m.HTTPBytes),

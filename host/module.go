@@ -12,6 +12,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -33,7 +34,7 @@ type RejectError struct {
 
 // A Reason is one reason.
 type Reason struct {
-	Code abi.Code `json:"code"` // module_malformed, module_limit, module_import_denied or module_abi
+	Code abi.Code `json:"code"` // module_malformed, module_limit, module_import_denied, module_abi or module_compile_timeout
 	Text string   `json:"text"` // names the thing, the value and the bound
 }
 
@@ -92,7 +93,18 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // each time up to an hour. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
-	wasm = bytes.Clone(wasm)
+	m, err := e.load(ctx, bytes.Clone(wasm))
+	if refused, ok := errors.AsType[*RejectError](err); ok && e.audit != nil {
+		rec := audit.Record{Action: "module.reject", Target: refused.Module.String(), Module: refused.Module.String(),
+			Decision: "deny", Code: string(refused.Reasons[0].Code), Why: refused.Error()}
+		if sinkErr := e.audit.Append(context.WithoutCancel(ctx), rec); sinkErr != nil {
+			err = errors.Join(err, fmt.Errorf("audit: %w", sinkErr))
+		}
+	}
+	return m, err
+}
+
+func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
@@ -101,16 +113,17 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	if m, err := e.loaded(digest); m != nil || err != nil {
 		return m, err
 	}
-	m, bin, err := e.check(digest, wasm)
-	if err != nil {
-		return nil, err
+	m, bin, why := e.check(digest, wasm)
+	if m != nil {
+		why = append(why, m.readManifest(bin)...)
 	}
-	if reasons := m.readManifest(bin); len(reasons) > 0 {
-		return nil, &RejectError{digest, reasons}
+	if len(why) > 0 {
+		return nil, &RejectError{digest, why}
 	}
 	shared := code(bin)
 	from := Digest(sha256.Sum256(shared))
 	if m.compiled = e.compiled[from]; m.compiled == nil {
+		var err error
 		if m.compiled, err = e.compiler.compile(ctx, digest, shared); err != nil {
 			return nil, err
 		}
@@ -132,9 +145,9 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
 	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
-	m, bin, err := e.check(digest, wasm)
-	if err != nil {
-		return nil, err
+	m, bin, why := e.check(digest, wasm)
+	if len(why) > 0 {
+		return nil, &RejectError{digest, why}
 	}
 	if !m.entries[abi.ExportDescribe] {
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
@@ -188,24 +201,15 @@ func (e *Engine) loaded(d Digest) (*Module, error) {
 }
 
 // check decodes a module within the budget and compares it with the contract,
-// as far as that needs no manifest.
-func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) {
+// as far as that needs no manifest. What cannot be decoded is no module, and there
+// are reasons for that alone.
+func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reason) {
 	bin, err := wasmbin.Decode(wasm)
 	if err != nil {
-		var why []Reason
-		if errs, ok := errors.AsType[wasmbin.Errors](err); ok {
-			for _, err := range errs {
-				code := abi.ModuleMalformed
-				if err.Limit {
-					code = abi.ModuleLimit
-				}
-				why = append(why, Reason{code, err.Error()})
-			}
-		}
-		return nil, nil, &RejectError{d, why}
+		return nil, nil, structural(err)
 	}
 	m := &Module{engine: e, digest: d, size: len(wasm), entries: map[string]bool{}}
-	why := m.checkImports(bin)
+	why := append(structural(bin.CheckCode()), m.checkImports(bin)...)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
 	}
@@ -220,6 +224,9 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 		}
 	}
 	for _, x := range bin.Exports {
+		if strings.HasPrefix(x.Name, reserved) {
+			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: names that begin with %q are the host's", printable(x.Name, 80), reserved)})
+		}
 		if x.Kind != wasmbin.Func {
 			continue
 		}
@@ -237,10 +244,25 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, error) 
 	if good, ok := m.entries[abi.ExportInitialize]; ok && !good {
 		why = append(why, Reason{abi.ModuleABI, "export _initialize: want no parameters and no result but a code"})
 	}
-	if len(why) > 0 {
-		return nil, nil, &RejectError{d, why}
+	return m, bin, why
+}
+
+// reserved is how names begin that a module may only import, and only those that
+// the host has.
+const reserved = "sandboxd:"
+
+// structural returns the reasons that package wasmbin gives.
+func structural(err error) []Reason {
+	var why []Reason
+	errs, _ := errors.AsType[wasmbin.Errors](err)
+	for _, err := range errs {
+		code := abi.ModuleMalformed
+		if err.Limit {
+			code = abi.ModuleLimit
+		}
+		why = append(why, Reason{code, err.Error()})
 	}
-	return m, bin, nil
+	return why
 }
 
 // checkImports compares the imports with what the host offers.
@@ -316,7 +338,7 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	if len(manifest.Hooks) > 0 {
 		entry("")
 	}
-	if most := guardLimits.MemoryBytes; len(manifest.Hooks)+len(manifest.Guards) > 0 && m.minimum > most {
+	if most := guardLimits.MemoryBytes; len(manifest.Hooks)+len(manifest.Guards) > 0 && m.minimum > most && m.minimum <= toolLimits.MemoryBytes {
 		why = append(why, Reason{abi.ModuleLimit,
 			fmt.Sprintf("memory begins with %d bytes, limit of hooks and guards %d", m.minimum, most)})
 	}

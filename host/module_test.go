@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,22 @@ func TestLoadRejects(t *testing.T) {
 		{"large memory for a guard", func(b *builder) { b.pages(257) }, nil, []Reason{{abi.ModuleLimit, "limit of hooks and guards 16777216"}}},
 		{"initialize takes a parameter", func(b *builder) { b.fn("_initialize", "i:", 0) }, nil, []Reason{{abi.ModuleABI, "_initialize"}}},
 		{"hidden export", func(b *builder) { b.fn("a\x00b", ":", 0) }, nil, []Reason{{abi.ModuleABI, "cannot be seen"}}},
+		{"reserved export", func(b *builder) { b.fn("sandboxd:meter.fuel", ":", 0) }, nil, []Reason{{abi.ModuleABI, `"sandboxd:" are the host's`}}},
+		{"reserved export of a global", func(b *builder) { b.exports = append(b.exports, append(str("sandboxd:x"), 3, 0)) }, nil,
+			[]Reason{{abi.ModuleABI, `export "sandboxd:x"`}}},
+		{"reserved import", func(b *builder) { b.importFunc("sandboxd:rt", "refuel", ":") }, nil,
+			[]Reason{{abi.ModuleImportDenied, "sandboxd:rt.refuel: not a host function"}}},
+		{"code that costs too much", func(b *builder) {
+			b.fn("deep", ":", 0, bytes.Repeat([]byte{2, 0x40}, wasmbin.MaxNesting+1), bytes.Repeat([]byte{0x0b}, wasmbin.MaxNesting+1))
+		}, nil, []Reason{{abi.ModuleLimit, "function 1: 1001 blocks inside each other exceed 1000"}}},
+		{"all reasons at once", func(b *builder) {
+			b.importFunc("env", "system", ":")
+			b.fn("deep", ":", 0, bytes.Repeat([]byte{2, 0x40}, wasmbin.MaxNesting+1), bytes.Repeat([]byte{0x0b}, wasmbin.MaxNesting+1))
+			b.fn("tail", ":", 0, []byte{0x12, 0})
+			b.pages(1025)
+		}, func(_ testing.TB, wasm []byte) []byte { return wasm }, []Reason{
+			{abi.ModuleLimit, "function 2: 1001 blocks"}, {abi.ModuleMalformed, "function 3: instruction 0x12: tail calls: not enabled"},
+			{abi.ModuleImportDenied, "env.system"}, {abi.ModuleLimit, "begins with 67174400 bytes"}, {abi.ModuleABI, "no manifest"}}},
 		{"body does not validate", func(b *builder) { b.fn("bad", ":i", 0) }, nil, []Reason{{abi.ModuleMalformed, ""}}},
 		{"no manifest", nil, func(_ testing.TB, wasm []byte) []byte { return wasm }, []Reason{{abi.ModuleABI, "no manifest"}}},
 		{"two manifests", nil, func(t testing.TB, wasm []byte) []byte {

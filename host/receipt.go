@@ -25,7 +25,9 @@ type Receipt struct {
 	HostCalls int      `json:"host_calls"`
 	Used      []string `json:"used,omitempty"`   // capabilities used, each once, in order of first use
 	Denied    []string `json:"denied,omitempty"` // capabilities that were needed and missing, likewise
-	LogBytes  int      `json:"log_bytes,omitempty"`
+	// DeniedMore counts the refusals that Denied has no room for.
+	DeniedMore int `json:"denied_more,omitempty"`
+	LogBytes   int `json:"log_bytes,omitempty"`
 }
 
 // Bounds of the lists in a receipt. A guest chooses what it asks for, so it
@@ -74,13 +76,18 @@ func listed(list []string, s string) []string {
 }
 
 // printable returns s fit for a log line or an error: at most n bytes, in UTF-8,
-// with every character that is hidden or breaks a line escaped.
+// with every character that is hidden or breaks a line escaped. More than three of
+// the same such character are written once, with their number.
 func printable(s string, n int) string {
 	const mark = "…truncated"
 	var b strings.Builder
-	for _, r := range s {
+	skip := 0 // what lies before is written already
+	for i, r := range s {
 		if b.Len() > n {
 			break
+		}
+		if i < skip {
+			continue
 		}
 		switch {
 		case r == '\n':
@@ -89,6 +96,10 @@ func printable(s string, n int) string {
 			b.WriteString(`\t`)
 		case abi.Hidden(r) || r == '\u2028' || r == '\u2029':
 			fmt.Fprintf(&b, `\u{%x}`, r)
+			if n := run(s[i:], r); n > 3 {
+				fmt.Fprintf(&b, "×%d", n)
+				skip = i + n*utf8.RuneLen(r)
+			}
 		default:
 			b.WriteRune(r)
 		}
@@ -104,4 +115,16 @@ func printable(s string, n int) string {
 		end--
 	}
 	return b.String()[:end] + mark
+}
+
+// run returns how many r the text begins with.
+func run(s string, r rune) int {
+	n := 0
+	for _, c := range s {
+		if c != r {
+			break
+		}
+		n++
+	}
+	return n
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"testing"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/flow"
@@ -19,13 +18,6 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
-
-// TestMain is to tests what main is to a program: one that opens an engine begins
-// with host.Main, because modules are compiled in a child that is this program.
-func TestMain(m *testing.M) {
-	host.Main()
-	os.Exit(m.Run())
-}
 
 // staffOnly is a guard in Go.
 func staffOnly(_ context.Context, q *abi.Question) abi.Verdict {

@@ -133,6 +133,7 @@ func (p *Plugin) onEvent(cc *flow.CallbackContext, ev *session.Event) (*session.
 		if err != nil {
 			return nil, err
 		}
+		edited.Partial = ev.Partial
 		ev.Response = edited.Response // what it says; whose it is and what it does stays
 	}
 	replaced, err := decodeAnswer[session.Event](a.Answer)

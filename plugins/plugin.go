@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -71,6 +72,9 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Values = maps.Clone(cfg.Values)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
 	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(asked))
 	cfg.Hooks = fill(cfg.Hooks, host.DefaultLimits(abi.KindHook))
@@ -102,7 +106,7 @@ func fill(l, d host.Limits) host.Limits {
 	return host.Limits{
 		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, d.Startup),
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
-		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
+		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),
 	}
 }
@@ -126,7 +130,7 @@ func (e *GrantError) Error() string {
 	}
 	asks := "nothing"
 	if len(e.Asks) > 0 {
-		asks = fmt.Sprintf("%q", e.Asks)
+		asks = strings.Join(e.Asks, ", ")
 	}
 	return fmt.Sprintf("plugin %s: grant %s was not requested: manifest asks %s", e.Plugin, e.Grant, asks)
 }

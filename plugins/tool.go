@@ -66,9 +66,10 @@ func chunkText(chunk json.RawMessage) string {
 
 func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(context.Context, json.RawMessage) error) (flow.Outcome, error) {
 	p := t.plugin
-	input := []byte(permit.Args())
+	input, now := []byte(permit.Args()), p.cfg.Now()
 	if !t.tool.Raw {
-		call := abi.ToolCall{Format: abi.Version, Kind: abi.KindTool, Tool: t.tool.Name, ID: ctx.CallID(), Args: permit.Args(), Config: p.cfg.Values}
+		call := abi.ToolCall{Format: abi.Version, Kind: abi.KindTool, Tool: t.tool.Name, ID: ctx.CallID(), Args: permit.Args(), Config: p.cfg.Values,
+			Now: now.UTC().Format(time.RFC3339Nano)}
 		if c := ctx.Confirmation(); c != nil {
 			payload, err := abi.Marshal(c.Payload)
 			if err != nil {
@@ -83,25 +84,30 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	}
 	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
 		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
-		Grants: permit.Grants(), Limits: p.cfg.Limits,
+		Grants: permit.Grants(), Limits: p.cfg.Limits, Now: now,
 		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit},
 	}, t.spec.Name, ctx.CallID())
 	outcome := flow.Outcome{Receipt: receipt}
 	if err != nil {
 		return outcome, err
 	}
+	// fail is the end of a call whose guest answered, but with no result.
+	fail := func(code abi.Code, text string, err error) (flow.Outcome, error) {
+		receipt.Code = code
+		return flow.Outcome{Receipt: receipt}, &flow.CallError{Code: code, Text: text, Err: err, Receipt: receipt}
+	}
 	if t.tool.Raw {
 		if outcome.Result, err = abi.Canonical(output); err != nil {
-			return outcome, &flow.CallError{Code: abi.GuestOutputInvalid, Err: err, Receipt: receipt}
+			return fail(abi.GuestOutputInvalid, "", err)
 		}
 		return outcome, nil
 	}
 	result, err := abi.ParseToolResult(output)
 	if err != nil {
-		return outcome, &flow.CallError{Code: abi.GuestOutputInvalid, Err: err, Receipt: receipt}
+		return fail(abi.GuestOutputInvalid, "", err)
 	}
 	if f := result.Fail; f != nil {
-		return outcome, &flow.CallError{Code: abi.GuestError, Text: cmp.Or(f.Message, f.Code), Err: fmt.Errorf("the guest failed with %q", f.Code), Receipt: receipt}
+		return fail(abi.GuestError, cmp.Or(f.Message, f.Code), fmt.Errorf("the guest failed with %q", f.Code))
 	}
 	outcome.Result = result.Result
 	return outcome, nil
@@ -112,13 +118,19 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
 	call.Access.Egress = p.cfg.Egress
-	if p.cfg.Now != nil {
+	if call.Now.IsZero() {
 		call.Now = p.cfg.Now()
 	}
 	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
 	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
-	if p.cfg.Trace != nil {
-		call.Trace = func(hc host.HostCall) { p.cfg.Trace(tool, id, hc) }
+	var denied []host.HostCall
+	call.Trace = func(hc host.HostCall) {
+		if hc.Code == abi.CapabilityDenied || hc.Code == abi.EgressDenied {
+			denied = append(denied, hc)
+		}
+		if p.cfg.Trace != nil {
+			p.cfg.Trace(tool, id, hc)
+		}
 	}
 	reply, err := p.module.Call(cc, call)
 	var receipt host.Receipt
@@ -131,14 +143,14 @@ func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string)
 	default:
 		return nil, receipt, err
 	}
-	for _, need := range receipt.Denied {
+	for _, hc := range denied { // as many as a call may make host calls
 		if p.cfg.Audit == nil {
 			break
 		}
 		key := cc.Session()
-		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), audit.Record{Time: time.Now(), Tenant: key.Tenant, Session: key.ID, Run: cc.Run(),
-			Actor: p.cfg.Name, Action: "capability.denied", Target: tool, Call: id, Module: receipt.Module, Capability: need,
-			Decision: "deny", Code: string(abi.CapabilityDenied)}); err != nil {
+		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), audit.Record{Tenant: key.Tenant, Session: key.ID, Run: cc.Run(),
+			Actor: p.cfg.Name, Action: "capability.denied", Target: tool, Call: id, Module: receipt.Module, Capability: hc.Need,
+			Decision: "deny", Code: string(hc.Code), Why: hc.Name + " " + hc.Detail}); err != nil {
 			return nil, receipt, &flow.CallError{Code: abi.StorageUnavailable, Err: err, Receipt: receipt}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -174,6 +175,9 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 		Now: now, Seed: []byte(abi.Digest(input)),
 		Access: host.Access{Log: func(_, message string) { g.cfg.Logger.Info("guest says", "guard", g.cfg.Name, "text", message) }},
 	})
+	if reply != nil && len(reply.Receipt.Denied) > 0 {
+		g.cfg.Logger.Warn("guard was refused a host call", "guard", g.cfg.Name, "denied", reply.Receipt.Denied)
+	}
 	if err != nil {
 		if ge, ok := errors.AsType[*host.GuestError](err); ok && ge.Detail != "" {
 			return nil, fmt.Errorf("%w: %s", err, ge.Detail)
@@ -187,7 +191,7 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 // real questions: an unknown tool without arguments, or an empty result.
 func dryQuestion(phase abi.Phase) *abi.Question {
 	doc := json.RawMessage("{}")
-	q := &abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, Nonce: "dry-run", DocumentSHA256: abi.Digest(doc),
+	q := &abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, Nonce: strings.Repeat("0", 32), DocumentSHA256: abi.Digest(doc),
 		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1,
 		Call: &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}}
 	if phase == abi.PhaseResult {

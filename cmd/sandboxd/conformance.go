@@ -14,12 +14,14 @@ import (
 func conformanceCommand(e *env) *cobra.Command {
 	var handlers string
 	var asJSON bool
+	h := &hostileFlags{}
 	c := &cobra.Command{
-		Use: "conformance PATH...", Short: "Run behaviour vectors and compare what they show",
+		Use: "conformance PATH...", Short: "Run behaviour vectors, or a corpus of hostile modules",
 		Long: "Run the vectors in each PATH, a file or a folder of them, and compare event for event\nwith what they record. Vectors that fail are named " +
 			"with the first difference, and those\nthat show a documented deviation by name; the last line has the counts.\n\n" +
-			"With --handlers wasm every tool, hook and callback of a vector runs as a guest, built\nwith the Go toolchain. With both a vector runs either way, and passes\nonly if it passes twice.",
-		Example: "sandboxd conformance testdata/conformance/vectors\nsandboxd conformance --handlers wasm vectors/tool_handler_error.json",
+			"With --handlers wasm every tool, hook and callback of a vector runs as a guest, built\nwith the Go toolchain. With both a vector runs either way, and passes\nonly if it passes twice.\n\n" +
+			"With --modules, PATH is a corpus of hostile modules: a folder with cases/ and modules/,\nwhose own generator built them into OUT. Each case runs in a process of its own, whose\nmemory and time are bounded.",
+		Example: "sandboxd conformance testdata/conformance/vectors\nsandboxd conformance --handlers wasm vectors/tool_handler_error.json\nsandboxd conformance corpus --modules built --only recurse",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return misuse(c.CommandPath()+" --help", "%s: PATH missing", c.CommandPath())
@@ -27,6 +29,9 @@ func conformanceCommand(e *env) *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if h.modules != "" || len(h.only) > 0 {
+				return e.hostile(c, h, args, asJSON)
+			}
 			mode := conformance.Mode(handlers)
 			switch mode {
 			case conformance.ModeNative, conformance.ModeWasm, conformance.ModeBoth:
@@ -37,7 +42,8 @@ func conformanceCommand(e *env) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&handlers, "handlers", string(conformance.ModeNative), "what handlers and hooks are made of: `KIND` is native, wasm or both")
-	groupFlags(c, "input", "handlers")
+	h.add(c)
+	groupFlags(c, "input", "handlers", "modules", "only")
 	jsonFlag(c, &asJSON)
 	return c
 }

@@ -21,6 +21,7 @@ type env struct {
 	getenv func(string) string
 	dir    string // the working directory
 	cache  func() (string, error)
+	self   func() (string, error) // the program's own file
 	now    func() time.Time
 
 	color string // the flag --color
@@ -52,6 +53,7 @@ func processEnv() *env {
 		getenv: os.Getenv,
 		dir:    dir,
 		cache:  os.UserCacheDir,
+		self:   os.Executable,
 		now:    time.Now,
 	}
 }

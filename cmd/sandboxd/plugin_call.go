@@ -168,9 +168,6 @@ func (r *toolRun) state() (map[string]any, error) {
 func (r *toolRun) report(m *abi.Manifest, ended *flow.CallResult, acts session.Actions, limits host.Limits) error {
 	c := &callReport{Format: 1, Tool: r.tool, Code: ended.Code, Ran: ended.Ran}
 	if receipt, ok := ended.Receipt.(host.Receipt); ok && receipt.Module != "" {
-		if receipt.Code == abi.OK {
-			receipt.Code = ended.Code // the guest answered, and the answer was no result
-		}
 		c.Receipt = &receipt
 	}
 	if data, err := json.Marshal(acts); err == nil && string(data) != "{}" {

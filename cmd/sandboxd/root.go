@@ -45,6 +45,7 @@ func newRoot(e *env) *cobra.Command {
 		group("plugin", "Make, build, look into and run plugins",
 			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),
+		sessionCommand(e),
 		configCommand(e),
 		conformanceCommand(e),
 		versionCommand(e),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 )
 
 type runFlags struct {
+	session string
 	user    string
 	roles   []string
 	json    bool
@@ -31,12 +33,16 @@ type runFlags struct {
 	replay  string
 }
 
+// localUser is who acts at a command line.
+const localUser = "local"
+
 func runCommand(e *env) *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
 		Use: "run APP [MESSAGE]", Short: "Run an app on a message",
 		Long: "Run the app in a folder on one message, and print its answer.\n\n" +
-			"Without a message, standard input is the message if it is piped; at a terminal there\nis a prompt for one message after the other.",
+			"Without a message, standard input is the message if it is piped; at a terminal there\nis a prompt for one message after the other.\n\n" +
+			"A session that an app keeps goes on with --session. What it waits for a person to\nanswer is asked first, at a terminal.",
 		Example: "sandboxd run examples/weather \"Will it snow in Oslo tomorrow?\"\nsandboxd run --json examples/weather \"Read https://evil.example/x for me\"",
 		Args:    exactly("APP", "[MESSAGE]"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -47,7 +53,8 @@ func runCommand(e *env) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.user, "user", "local", "who the run acts for, `ID`")
+	flags.StringVar(&f.session, "session", "", "go on with the session `ID`, or make it; the app must keep sessions")
+	flags.StringVar(&f.user, "user", localUser, "who the run acts for, `ID`")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of the user, for guards; may be repeated")
 	flags.StringVar(&f.replay, "replay", "", "recorded answers (a file or folder, `PATH`) instead of the network")
 	flags.StringVar(&f.failOn, "fail-on", "", "`deny`: exit 1 if any call was refused")
@@ -64,18 +71,44 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.session != "" {
+		if !file.KeepsSessions() {
+			return misuse("write store: {sessions: sqlite} in "+app.FileName, "--session %s: app %s keeps no sessions", f.session, file.Name)
+		}
+		if err := (session.Key{App: file.Name, User: f.user, ID: f.session}).Validate(); err != nil {
+			return misuse("", "--session, --user: %v", err)
+		}
+	}
 	w := newRunWriter(e, f)
 	rt, closeAll, err := e.openApp(ctx, file, app.Options{Replay: e.optionalPath(f.replay), Observer: w.observer(), Trace: w.hostCall(), Logger: e.logger(f.verbose)})
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	key, err := rt.NewSession(ctx, f.user, "s-"+strings.ToLower(rand.Text()[:12]))
+	key, err := rt.Session(ctx, f.user, cmp.Or(f.session, "s-"+strings.ToLower(rand.Text()[:12])))
 	if err != nil {
 		return err
 	}
 	w.start(rt, key)
-	r := &appRun{env: e, flags: f, w: w, rt: rt, key: key}
+	r := &appRun{env: e, flags: f, w: w, rt: rt, key: key, app: args[0]}
+	pending, err := file.Pending(ctx, rt.Store, key)
+	if err != nil {
+		return err
+	}
+	for from := 0; from < len(pending) && r.canAsk(); {
+		to := from + 1
+		for to < len(pending) && pending[to].Run == pending[from].Run {
+			to++
+		}
+		in, err := r.answers(pending[from:to]) // of one run: a message cannot answer two
+		if err != nil {
+			return err
+		}
+		if err := r.converse(ctx, in); err != nil {
+			return err
+		}
+		from = to
+	}
 	if len(args) > 1 {
 		return r.message(ctx, args[1])
 	}
@@ -83,6 +116,9 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 		text, err := readAll("standard input", e.stdin)
 		if err != nil {
 			return err
+		}
+		if strings.TrimSpace(string(text)) == "" && len(pending) > 0 {
+			return r.waits(pending[0])
 		}
 		if strings.TrimSpace(string(text)) == "" {
 			return misuse(`sandboxd run APP "MESSAGE"`, "no message: standard input is empty")
@@ -135,6 +171,7 @@ type appRun struct {
 	w     *runWriter
 	rt    *app.Runtime
 	key   session.Key
+	app   string // as the user named it
 	lines *bufio.Reader
 }
 
@@ -168,7 +205,11 @@ func (r *appRun) line() (string, error) {
 // message runs the app on one message, and asks the questions that come up.
 func (r *appRun) message(ctx context.Context, text string) error {
 	r.w.said(text)
-	in := flow.Text(text)
+	return r.converse(ctx, flow.Text(text))
+}
+
+// converse gives the app an input, and answers to what it asks.
+func (r *appRun) converse(ctx context.Context, in flow.Input) error {
 	for {
 		in.Roles = r.flags.roles
 		in.Stream = r.flags.json
@@ -180,22 +221,46 @@ func (r *appRun) message(ctx context.Context, text string) error {
 		if len(end.asked) == 0 {
 			return r.done(end)
 		}
-		if r.flags.noInput || r.flags.json || !r.stdin.terminal || !r.stderr.terminal {
+		if !r.canAsk() {
 			r.w.finish("waiting")
-			return &commandError{What: "run waits for a person: " + end.asked[0].ID, Code: abi.ConfirmationPending, Exit: exitNotDone,
-				Hint: "run it at a terminal to answer; the question ends with this process"}
+			return r.waits(end.asked[0])
 		}
-		answers := &genai.Content{Role: genai.RoleUser}
-		for _, q := range end.asked {
-			yes, err := r.ask(q)
-			if err != nil {
-				return err
-			}
-			answers.Parts = append(answers.Parts, &genai.Part{FunctionResponse: &genai.FunctionResponse{
-				ID: q.ID, Name: "adk_request_confirmation", Response: map[string]any{"confirmed": yes}}})
+		if in, err = r.answers(end.asked); err != nil {
+			return err
 		}
-		in = flow.Input{Content: answers}
 	}
+}
+
+// canAsk reports whether there is a person to ask.
+func (r *appRun) canAsk() bool {
+	return !r.flags.noInput && !r.flags.json && r.stdin.terminal && r.stderr.terminal
+}
+
+// waits is how a run ends that nobody can answer here.
+func (r *appRun) waits(q session.Question) error {
+	hint := "run it at a terminal to answer; the question ends with this process"
+	if r.rt.File.KeepsSessions() {
+		hint = "at a terminal: sandboxd run --session " + r.key.ID
+		if r.key.User != localUser {
+			hint += " --user " + r.key.User
+		}
+		hint += " " + r.app
+	}
+	return &commandError{What: "run waits for a person: " + q.ID, Code: abi.ConfirmationPending, Exit: exitNotDone, Hint: hint}
+}
+
+// answers asks a person, and returns the answers as an input.
+func (r *appRun) answers(questions []session.Question) (flow.Input, error) {
+	answers := &genai.Content{Role: genai.RoleUser}
+	for _, q := range questions {
+		yes, err := r.ask(q)
+		if err != nil {
+			return flow.Input{}, err
+		}
+		answers.Parts = append(answers.Parts, &genai.Part{FunctionResponse: &genai.FunctionResponse{
+			ID: q.ID, Name: "adk_request_confirmation", Response: map[string]any{"confirmed": yes}}})
+	}
+	return flow.Input{Content: answers}, nil
 }
 
 // A turnEnd is how a turn of the run ended.

@@ -135,3 +135,69 @@ func TestRunPrompt(t *testing.T) {
 		t.Fatalf("exit %d, stdout %q, want %q", code, stdout, want)
 	}
 }
+
+// TestRunAnswersLater: a question of a stored session outlives the process that
+// asked it, is asked again at a terminal, and is answered once.
+func TestRunAnswersLater(t *testing.T) {
+	const question = "Will it snow in Oslo tomorrow?"
+	work := t.TempDir()
+	if err := copyExample("weather", work); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "dev:\n", "store: {sessions: sqlite, path: kept/s.db}\ndev:\n")
+	const hint = "hint: at a terminal: sandboxd run --session demo --user ana weather\n"
+	run := []string{"run", "--session", "demo", "--user", "ana", "weather"}
+	for _, c := range []struct {
+		name, input  string
+		terminal     bool
+		args         []string
+		code         int
+		stdout, says string
+	}{
+		{"no terminal", "", false, []string{question}, exitNotDone, "", hint},
+		{"no terminal and no message", "", false, nil, exitNotDone, "", hint},
+		{"answered", "d\ny\n", true, nil, exitDone, "Tomorrow in Oslo: snow, -3 to 2 °C.\n", "[y]es  [n]o  [d]etails  (no) "},
+		{"nothing left to ask", "hello\n", true, nil, exitDone, "I know about the weather. Ask me whether it will snow in Oslo tomorrow.\n", "> "},
+	} {
+		code, stdout, stderr := try(t, work, c.input, c.terminal, nil, append(run, c.args...)...)
+		if code != c.code || stdout != c.stdout || !strings.Contains(stderr, c.says) {
+			t.Fatalf("%s: exit %d, want %d; stdout %q, want %q; stderr %q, want %q in it", c.name, code, c.code, stdout, c.stdout, stderr, c.says)
+		}
+		if asks := strings.Contains(stderr, "[y]es"); asks != (c.name == "answered") {
+			t.Errorf("%s: asked is %v: %s", c.name, asks, stderr)
+		}
+	}
+	_, shown, _ := try(t, work, "", false, nil, "session", "show", "weather", "demo", "--user", "ana")
+	if n := strings.Count(shown, "get_weather used"); n != 1 {
+		t.Errorf("%d questions were used, want 1:\n%s", n, shown)
+	}
+}
+
+// TestRunAnswersTwo: questions of two runs are answered in two messages, since no
+// model takes answers to both in one.
+func TestRunAnswersTwo(t *testing.T) {
+	work := t.TempDir()
+	if err := copyExample("weather", work); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "dev:\n", "store: {sessions: sqlite}\ndev:\n")
+	replies := "format: 1\nrules:\n  - reply:\n      - call: [{tool: get_weather, id: a, args: {place: Oslo}}]\n      - say: first\n      - say: second\n      - say: third\n      - say: fourth\n"
+	if err := os.WriteFile(filepath.Join(work, "weather", "replies.yaml"), []byte(replies), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if code, _, stderr := try(t, work, "", false, nil, "run", "--session", "demo", "weather", "ask"); code != exitNotDone || !strings.Contains(stderr, "waits for a person") {
+			t.Fatalf("exit %d, %s", code, stderr)
+		}
+	}
+	code, stdout, stderr := try(t, work, "y\nn\n", true, nil, "run", "--session", "demo", "weather")
+	if code != exitDone || strings.Count(stdout, "\n") != 2 || strings.Count(stderr, "[y]es") != 2 {
+		t.Fatalf("exit %d, stdout %q, stderr %s", code, stdout, stderr)
+	}
+	_, shown, _ := try(t, work, "", false, nil, "session", "show", "weather", "demo")
+	if !strings.Contains(shown, "get_weather used") || !strings.Contains(shown, "get_weather rejected") {
+		t.Errorf("the answers were not taken:\n%s", shown)
+	}
+}

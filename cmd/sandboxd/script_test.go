@@ -94,6 +94,7 @@ func copyExample(name, into string) error {
 			return err
 		}
 		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
+		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
 		if err := os.WriteFile(filepath.Join(to, file), []byte(text), 0o644); err != nil {
 			return err
 		}

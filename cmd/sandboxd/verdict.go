@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/host"
@@ -74,7 +75,7 @@ func judge(ctx context.Context, module *host.Module, as role) verdict {
 			if len(v.Reasons) > 0 {
 				break // it is refused, so it is not run
 			}
-			_, err := policies.New(ctx, module, policies.Config{Guard: g.Name})
+			_, err := policies.New(ctx, module, policies.Config{Guard: g.Name, Limits: host.Limits{Wall: time.Second}})
 			if needs, ok := errors.AsType[*policies.SettingsError](err); ok {
 				v.Note = fmt.Sprintf("guard %s needs settings: %v", g.Name, needs.Err)
 			} else if err != nil {

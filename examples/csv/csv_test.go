@@ -129,7 +129,7 @@ func TestFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rt.Close()
-	key, err := rt.NewSession(t.Context(), "u", "s")
+	key, err := rt.Session(t.Context(), "u", "s")
 	if err != nil {
 		t.Fatal(err)
 	}

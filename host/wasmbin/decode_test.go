@@ -127,7 +127,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"many results", header8 + sec(1, with([]byte{1, 0x60, 0}, repeat(9, 0x7f))...), true, "9 results exceed 8"},
 		{"two memories", header8 + sec(5, 2, 0, 1, 0, 1), true, "2 memories exceed 1"},
 		{"large table", header8 + sec(4, with([]byte{1, 0x70, 0}, ones)...), true, "table entries"},
-		{"tables together", header8 + sec(4, repeat(2, 0x70, 0, 0x80, 0x80, 3)...), true, "table entries"},
+		{"tables together", header8 + sec(4, repeat(2, 0x70, 0, 0xe0, 0xd4, 3)...), true, "table entries"},
 		{"long body", header8 + sec(10, with(binary.AppendUvarint([]byte{1}, MaxBodyBytes+1), make([]byte, MaxBodyBytes+1))...), true, "bytes in body 0"},
 		{"long name", header8 + sec(7, with([]byte{1}, repeat(MaxNameBytes+1, 'a'), []byte{0, 0})...), true, "name of 1025 bytes"},
 		{"custom sections", header8 + strings.Repeat(sec(0, 0), MaxCustom+1), true, "custom sections"},

@@ -11,7 +11,7 @@ const (
 	MaxResults      = 8         // results of one type
 	MaxImports      = 256       // imports
 	MaxFunctions    = 20_000    // functions with a body
-	MaxTableEntries = 64 << 10  // entries of all tables, by minimum and by declared maximum
+	MaxTableEntries = 100_000   // entries of all tables, by minimum and by declared maximum
 	MaxTables       = 16        // tables
 	MaxMemories     = 1         // memories
 	MaxGlobals      = 4_000     // globals
@@ -23,6 +23,17 @@ const (
 	MaxLocalsTotal  = 200_000   // locals of all functions
 	MaxNameBytes    = 1 << 10   // a name in an import, export or custom section
 	MaxCustom       = 64        // custom sections
+)
+
+// Caps on what compiling the code may cost, see [Module.CheckCode].
+const (
+	MaxBranches    = 4_000   // blocks, loops, ifs and branches of one function
+	MaxNesting     = 1_000   // blocks inside each other: a Go guest has 549
+	MaxLabels      = 4_096   // labels of one br_table
+	MaxLabelsTotal = 200_000 // labels of all of them
+	MaxLoopVars    = 4_000   // of one function, the depth of its loops times the locals that it writes
+	MaxLoopVarsSum = 100_000 // of all functions
+	maxToldBodies  = 16      // functions that are named for one cap; the others are counted
 )
 
 // An Error says why bytes are refused as a module.

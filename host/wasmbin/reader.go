@@ -116,7 +116,18 @@ func (r *reader) valueType() ValueType {
 	case I32, I64, F32, F64, V128, FuncRef, ExternRef:
 		return t
 	}
-	r.fail("value type 0x%02x is not known", byte(t))
+	r.pos = max(r.pos-1, 0)
+	switch {
+	case r.err != nil:
+	case t == 0x63 || t == 0x64 || r.left() > 0 && t < 0x60:
+		r.fail("value type 0x%02x: typed function references are not enabled", byte(t))
+	case t == 0x69:
+		r.fail("value type 0x%02x: exceptions are not enabled", byte(t))
+	case t >= 0x65 && t < 0x6f || t > 0x70 && t < 0x75:
+		r.fail("value type 0x%02x: garbage collection is not enabled", byte(t))
+	default:
+		r.fail("value type 0x%02x is not known", byte(t))
+	}
 	return 0
 }
 

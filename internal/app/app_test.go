@@ -54,6 +54,8 @@ func TestLoadMistakes(t *testing.T) {
 		{"digest of a source", least + "guards: [{name: g, source: s, digest: 'sha256:00'}]\n", "guards[0].digest: a source has no digest", ""},
 		{"two plugins of one name", least + "plugins: [{name: p, module: m}, {name: p, module: n}]\n", `plugins[1].name: "p" is the name of two plugins`, ""},
 		{"hook of nobody", least + "hooks: [p]\n", `hooks[0]: "p" is no plugin of this app`, ""},
+		{"path of nothing", least + "store: {path: s.db}\n", "agent.yaml:5: store.path: has no meaning for sessions: memory", "add sessions: sqlite"},
+		{"store", least + "store: {sessions: postgres}\n", `store.sessions: "postgres": want one of memory, sqlite`, ""},
 		{"time", least + "dev: {now: yesterday}\n", `dev.now: "yesterday": want RFC 3339`, ""},
 		{"fail open", least + "guards: [{name: g, policy: p, on_failure: allow}]\n", "guards[0].on_failure: unknown key", ""},
 		{"alias", least + "plugins: [&p {name: p, module: m}, *p]\n", "want an object, have an alias", ""},
@@ -127,9 +129,9 @@ guards:
     settings: {from: "1000", n: 1.50, l: [true, null]}
 artifacts: {dir: files}
 confirm: {expires: 1h}
-store: {audit: a.log}
+store: {sessions: sqlite, path: s.db, audit: a.log}
 ceiling: [log]
-dev: {replay: r, now: "2026-03-01T09:00:00Z"}
+dev: {replay: r, guard_wall: 1s, now: "2026-03-01T09:00:00Z"}
 `
 
 // TestFullFile: every key there is can be read, printed and read again.
@@ -170,7 +172,7 @@ func TestWithDefaults(t *testing.T) {
 	}
 	d := f.WithDefaults()
 	most := host.DefaultLimits(abi.KindTool)
-	if d.Agent.Limits.Steps != 50 || Duration(most.Wall) != d.Plugins[0].Limits.Wall || d.Store.Audit != defaultAudit || len(d.Ceiling) != 1 {
+	if d.Agent.Limits.Steps != 50 || Duration(most.Wall) != d.Plugins[0].Limits.Wall || d.Store.Audit != defaultAudit || d.Store.Sessions != "memory" || d.Store.Path != "" || len(d.Ceiling) != 1 {
 		t.Errorf("got %+v", d)
 	}
 	if f.Plugins[0].Limits.Wall != 0 || f.Ceiling != nil {

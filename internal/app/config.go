@@ -110,13 +110,16 @@ type Confirm struct {
 
 // Store says where things are kept.
 type Store struct {
-	Audit string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
+	Sessions string `yaml:"sessions,omitempty" enum:"memory,sqlite" doc:"memory: they end with the process, the default; sqlite: they are kept in a file"`
+	Path     string `yaml:"path,omitempty" doc:"sqlite: the file; default .sandboxd/sessions.db in the app"`
+	Audit    string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
 }
 
 // Dev is for development.
 type Dev struct {
-	Replay string `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
-	Now    string `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
+	Replay    string   `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
+	GuardWall Duration `yaml:"guard_wall,omitempty" doc:"what a guard may take on a slow machine; default 50ms"`
+	Now       string   `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
 }
 
 // An Error is a mistake in an app.
@@ -232,6 +235,9 @@ func (f *File) check() error {
 		if g.Source != "" && g.Digest != "" {
 			add(path+".digest", "build the module and name it with policy", "a source has no digest")
 		}
+	}
+	if f.Store.Path != "" && !f.KeepsSessions() {
+		add("store.path", "add sessions: sqlite", "has no meaning for sessions: memory")
 	}
 	if f.Dev.Now != "" {
 		if _, err := time.Parse(time.RFC3339, f.Dev.Now); err != nil {

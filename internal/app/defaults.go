@@ -9,13 +9,20 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// defaultAudit is where an app's audit log is, below its folder.
-const defaultAudit = ".sandboxd/audit.log"
+// Where an app keeps what it keeps, below its folder.
+const (
+	defaultAudit    = ".sandboxd/audit.log"
+	defaultSessions = ".sandboxd/sessions.db"
+)
 
 // limits are those of a run, as far as the file says.
 func (f *File) limits() flow.Limits {
 	l := f.Agent.Limits
-	return flow.Limits{Steps: l.Steps, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
+	limits := flow.Limits{Steps: l.Steps, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
+	if wall := time.Duration(f.Dev.GuardWall); wall > 0 { // a judgement is more than the guest's own time
+		limits.Guard = wall + host.DefaultLimits(abi.KindGuard).Startup
+	}
+	return limits
 }
 
 // WithDefaults returns the file with every default that is in force written out.
@@ -26,6 +33,10 @@ func (f *File) WithDefaults() *File {
 	out.Agent.Limits = AgentLimits{Steps: run.Steps, ParallelCalls: run.Parallel, Wall: Duration(run.Wall)}
 	out.Confirm.Expires = cmp.Or(f.Confirm.Expires, Duration(flow.DefaultExpires))
 	out.Store.Audit = cmp.Or(f.Store.Audit, defaultAudit)
+	out.Store.Sessions = cmp.Or(f.Store.Sessions, "memory")
+	if f.KeepsSessions() {
+		out.Store.Path = cmp.Or(f.Store.Path, defaultSessions)
+	}
 	most := host.DefaultLimits(abi.KindTool)
 	out.Plugins = nil
 	for _, p := range f.Plugins {

@@ -50,7 +50,7 @@ type Runtime struct {
 // Open wires an app. Its maker closes it. Errors are [*Error] where the app is
 // to blame.
 func Open(ctx context.Context, f *File, o Options) (*Runtime, error) {
-	rt := &Runtime{File: f, Store: session.NewMemory(), artifacts: flow.NewMemoryArtifacts()}
+	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts()}
 	if err := rt.open(ctx, o); err != nil {
 		return nil, errors.Join(err, rt.Close())
 	}
@@ -70,6 +70,9 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	f := rt.File
 	log, err := rt.auditLog()
 	if err != nil {
+		return err
+	}
+	if err := rt.openStore(); err != nil {
 		return err
 	}
 	egress, err := rt.egress(o)
@@ -282,7 +285,8 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.G
 		}
 		return nil, err
 	}
-	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger})
+	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger,
+		Limits: host.Limits{Wall: time.Duration(f.Dev.GuardWall)}})
 	if err == nil {
 		return guard, nil
 	}

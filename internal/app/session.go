@@ -1,12 +1,17 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"mime"
 	"os"
 	"path"
+	"path/filepath"
+	"slices"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/genai"
@@ -14,12 +19,67 @@ import (
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
+	"github.com/sandboxd/sandboxd/session/sqlite"
 )
 
-// NewSession makes a session and copies the app's files into its artifacts.
-func (rt *Runtime) NewSession(ctx context.Context, user, id string) (session.Key, error) {
+// KeepsSessions reports whether the app's sessions outlive the process.
+func (f *File) KeepsSessions() bool { return f.Store.Sessions == "sqlite" }
+
+// OpenSessions opens the app's stored sessions; its caller closes them. It is an
+// [*Error] if the app keeps none.
+func (f *File) OpenSessions() (*sqlite.Store, error) {
+	if !f.KeepsSessions() {
+		return nil, bad(abi.Usage, "write store: {sessions: sqlite} in "+FileName, "app %s: keeps no sessions", f.Name)
+	}
+	path := f.path(cmp.Or(f.Store.Path, filepath.FromSlash(defaultSessions)))
+	const hint = "name a file that can be written in store.path"
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, bad(abi.StorageUnavailable, hint, "session store: %v", err)
+	}
+	store, err := sqlite.Open(path)
+	if err != nil {
+		return nil, bad(abi.StorageUnavailable, hint, "%v", err)
+	}
+	return store, nil
+}
+
+func (rt *Runtime) openStore() error {
+	if !rt.File.KeepsSessions() {
+		rt.Store = session.NewMemory()
+		return nil
+	}
+	store, err := rt.File.OpenSessions()
+	if err != nil {
+		return err
+	}
+	rt.Store = store
+	rt.closers = append(rt.closers, store)
+	return nil
+}
+
+// Pending returns the questions of a session that can still be answered by the
+// app's clock, in the order asked.
+func (f *File) Pending(ctx context.Context, store session.Store, key session.Key) ([]session.Question, error) {
+	clock, err := f.clock()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if clock != nil {
+		now = clock()
+	}
+	questions, err := store.Questions(ctx, key)
+	return slices.DeleteFunc(questions, func(q session.Question) bool {
+		return q.State != session.Pending || !q.Expires.IsZero() && now.After(q.Expires)
+	}), err
+}
+
+// Session returns the key of a user's session, which it makes if there is none of
+// that id, and copies the app's files into its artifacts. Other artifacts end
+// with the process.
+func (rt *Runtime) Session(ctx context.Context, user, id string) (session.Key, error) {
 	key := session.Key{App: rt.File.Name, User: user, ID: id}
-	if _, err := rt.Store.Create(ctx, key, nil); err != nil {
+	if _, err := rt.Store.Create(ctx, key, nil); err != nil && !errors.Is(err, session.ErrExists) {
 		return key, err
 	}
 	dir := rt.File.Artifacts.Dir

@@ -18,6 +18,7 @@ type recorder struct {
 	calls     []any
 	hooks     []any
 	listCalls map[string]any
+	queries   []any
 	effects   []Effect
 	bad       error // what a guest said and nobody could read
 }
@@ -64,6 +65,12 @@ func (r *recorder) listed(set string) {
 	}
 	n, _ := r.listCalls[set].(int)
 	r.listCalls[set] = n + 1
+}
+
+func (r *recorder) searched(query string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queries = append(r.queries, query)
 }
 
 // A hookEntry is one entry of a plugin's or agent's list of hooks.
@@ -131,12 +138,17 @@ func (r *recorder) request(agent string, req *flow.Request, stream bool) {
 		delete(config, "systemInstruction")
 	}
 	delete(config, "tools")
+	if schema, ok := config["responseJsonSchema"]; ok { // the other way to send one
+		delete(config, "responseJsonSchema")
+		config["responseSchema"] = schema
+	}
 	var declarations, natives []any
 	for _, t := range req.Config.Tools {
 		for _, d := range t.FunctionDeclarations {
-			declarations = append(declarations, object("name", d.Name, "description", d.Description,
-				"parameters", schemaForm(firstOf(d.ParametersJsonSchema, d.Parameters)),
-				"response", schemaForm(firstOf(d.ResponseJsonSchema, d.Response))))
+			form := object("name", d.Name, "parameters", schemaForm(firstOf(d.ParametersJsonSchema, d.Parameters)),
+				"response", schemaForm(firstOf(d.ResponseJsonSchema, d.Response)))
+			form["description"] = d.Description // also an empty one
+			declarations = append(declarations, form)
 		}
 		rest := *t
 		rest.FunctionDeclarations = nil

@@ -37,6 +37,7 @@ func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (
 	out["tool_calls"] = list(s.rec.calls)
 	set(out, "hook_log", s.rec.hooks)
 	set(out, "toolset_list_calls", s.rec.listCalls)
+	set(out, "memory_queries", s.rec.queries)
 	key := sessionKey("", "")
 	sess, err := s.store.Get(ctx, key)
 	if err != nil {
@@ -95,6 +96,9 @@ func (s *scenario) turn(ctx context.Context, t turnSpec) map[string]any {
 	}
 	in := flow.Input{Content: s.fillIDs(t.Message), StateDelta: t.StateDelta, SaveBlobs: t.RunConfig.SaveBlobs,
 		Stream: t.RunConfig.StreamingMode == "sse"}
+	if at := s.v.Invocation; at != nil {
+		in.Direct = &flow.Placement{Branch: at.Branch, IsolationScope: at.IsolationScope}
+	}
 	events, errs := []any{}, []any(nil)
 	n := 0
 	for ev, err := range s.runner.Run(ctx, key, in) {

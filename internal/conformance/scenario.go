@@ -45,12 +45,8 @@ type scenario struct {
 func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (*scenario, error) {
 	s := &scenario{v: v, handlers: handlers, rec: rec, store: session.NewMemory()}
 	switch {
-	case v.Invocation != nil:
-		return nil, notBuilt("running an agent on a branch")
 	case v.Compaction != nil:
 		return nil, notBuilt("compaction")
-	case v.Memory != nil:
-		return nil, notBuilt("memory")
 	}
 	var err error
 	if s.agent, err = s.buildAgent(ctx, v.Agent); err != nil {
@@ -65,7 +61,7 @@ func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorde
 			s.plugins = append(s.plugins, hooks)
 		}
 	}
-	cfg := flow.Config{Hooks: s.plugins}
+	cfg := flow.Config{Hooks: s.plugins, Memory: &scriptedMemory{v.Memory, rec}}
 	if !v.NoArtifactService {
 		s.artifacts = flow.NewMemoryArtifacts()
 		cfg.Artifacts = s.artifacts
@@ -109,22 +105,27 @@ func sessionKey(user, id string) session.Key {
 }
 
 func (s *scenario) buildAgent(ctx context.Context, a *agentSpec) (*flow.Agent, error) {
-	switch {
-	case a == nil:
+	if a == nil {
 		return nil, errors.New("vector has no agent")
-	case a.Type != "":
-		return nil, notBuilt("agent type " + a.Type)
-	case len(a.SubAgents) > 0:
-		return nil, notBuilt("sub-agents")
-	case a.Mode != "" && a.Mode != "chat":
-		return nil, notBuilt("mode " + a.Mode)
-	case a.OutputSchema != nil:
-		return nil, notBuilt("output schema")
-	case a.InputSchema != nil:
-		return nil, notBuilt("input schema")
 	}
 	agent := &flow.Agent{Name: a.Name, Description: a.Description, Instruction: a.Instruction, GlobalInstruction: a.GlobalInstruction,
+		Type: flow.AgentType(a.Type), MaxIterations: a.MaxIterations, Mode: flow.Mode(a.Mode),
+		NoTransferToParent: a.NoParent, NoTransferToPeers: a.NoPeers,
 		GenerateConfig: a.GenerateConfig, OutputKey: a.OutputKey, IncludeContents: flow.IncludeContents(a.IncludeContents)}
+	var err error
+	if agent.InputSchema, err = schemaOf(a.InputSchema); err != nil {
+		return nil, err
+	}
+	if agent.OutputSchema, err = schemaOf(a.OutputSchema); err != nil {
+		return nil, err
+	}
+	for _, sub := range a.SubAgents {
+		b, err := s.buildAgent(ctx, sub)
+		if err != nil {
+			return nil, err
+		}
+		agent.Agents = append(agent.Agents, b)
+	}
 	provider := func(text *string, fail string) func(*flow.Context) (string, error) {
 		if text == nil && fail == "" {
 			return nil
@@ -138,7 +139,7 @@ func (s *scenario) buildAgent(ctx context.Context, a *agentSpec) (*flow.Agent, e
 	}
 	agent.InstructionProvider = provider(a.Provider, a.ProviderError)
 	agent.GlobalInstructionProvider = provider(a.GlobalProvider, "")
-	if !a.NoModel {
+	if !a.NoModel && a.Type == "" {
 		agent.Model = s.buildModel(a)
 	}
 	for _, key := range a.Tools {
@@ -235,6 +236,22 @@ func (s *scenario) buildTool(ctx context.Context, key string) (flow.Tool, error)
 		return tool, nil
 	case "public_only":
 		return publicTool{&spec}, nil
+	case "agent_tool":
+		agent, err := s.buildAgent(ctx, t.Agent)
+		if err != nil {
+			return nil, err
+		}
+		return flow.AgentTool(agent, flow.AgentToolOptions{SkipSummarization: t.Skip}), nil
+	case "load_artifacts":
+		return flow.LoadArtifacts(), nil
+	case "load_memory":
+		return flow.LoadMemory(), nil
+	case "preload_memory":
+		return flow.PreloadMemory(), nil
+	case "exit_loop":
+		return flow.ExitLoop(), nil
+	case "example":
+		return flow.Examples(t.Examples...), nil
 	}
 	return nil, notBuilt("tool kind " + t.Kind)
 }
@@ -261,6 +278,21 @@ func predicate(c *confirmIf) func(map[string]any) bool {
 		}
 		return false
 	}
+}
+
+// A scriptedMemory finds everything, whatever the query.
+type scriptedMemory struct {
+	entries []memorySpec
+	rec     *recorder
+}
+
+func (m *scriptedMemory) Search(_ context.Context, _ session.Key, query string) ([]flow.MemoryEntry, error) {
+	m.rec.searched(query)
+	var found []flow.MemoryEntry
+	for _, e := range m.entries {
+		found = append(found, flow.MemoryEntry{Author: e.Author, Content: genai.NewContentFromText(e.Text, genai.RoleUser), Time: e.Timestamp})
+	}
+	return found, nil
 }
 
 // A requestTool only edits requests.

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"google.golang.org/genai"
 
+	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -35,7 +37,7 @@ type Vector struct {
 	SeedEvents        []seedEvent             `json:"seed_events"`
 	Artifacts         []artifactSpec          `json:"artifacts"`
 	NoArtifactService bool                    `json:"no_artifact_service"`
-	Memory            json.RawMessage         `json:"memory"`
+	Memory            []memorySpec            `json:"memory"`
 	Invocation        *struct {
 		Branch         string `json:"branch"`
 		IsolationScope string `json:"isolation_scope"`
@@ -64,7 +66,7 @@ type agentSpec struct {
 	GenerateConfig    *genai.GenerateContentConfig `json:"generate_config"`
 	NoParent          bool                         `json:"disallow_transfer_to_parent"`
 	NoPeers           bool                         `json:"disallow_transfer_to_peers"`
-	SubAgents         []json.RawMessage            `json:"sub_agents"`
+	SubAgents         []*agentSpec                 `json:"sub_agents"`
 	Tools             []string                     `json:"tools"`
 	Toolsets          []string                     `json:"toolsets"`
 	Callbacks         []hookSpec                   `json:"callbacks"`
@@ -90,10 +92,10 @@ type toolSpec struct {
 	PanicAfter        *int             `json:"panic_after"`
 	Panic             string           `json:"panic"`
 	AppendInstruction string           `json:"append_instruction"`
-	Agent             json.RawMessage  `json:"agent"`
+	Agent             *agentSpec       `json:"agent"`
 	Skip              bool             `json:"skip_summarization"`
 	Native            json.RawMessage  `json:"native"`
-	Examples          json.RawMessage  `json:"examples"`
+	Examples          []flow.Example   `json:"examples"`
 }
 
 type confirmIf struct {
@@ -173,6 +175,12 @@ func (s seedEvent) event() *session.Event {
 		ev.OutputTranscription = &genai.Transcription{Text: s.OutputTranscription}
 	}
 	return ev
+}
+
+type memorySpec struct {
+	Author    string    `json:"author"`
+	Text      string    `json:"text"`
+	Timestamp time.Time `json:"timestamp"`
 }
 
 type artifactSpec struct {

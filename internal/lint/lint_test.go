@@ -12,7 +12,7 @@ import (
 // rules are all rules that need nothing but the tree.
 var rules = map[string]func(*Tree) []Finding{
 	"arrows": Arrows, "signatures": Signatures, "comments": Comments, "errors": ErrorTexts, "files": Files,
-	"tests": Tests, "paths": Paths, "links": Links, "snippets": Snippets,
+	"doors": Doors, "tests": Tests, "paths": Paths, "links": Links, "snippets": Snippets,
 }
 
 func repository(t *testing.T) *Tree {

@@ -94,9 +94,11 @@ func callLimits() string {
 	return table("one call | tool | hook, guard",
 		[]any{"memory", tool.MemoryBytes, guard.MemoryBytes},
 		[]any{"time", tool.Wall, guard.Wall},
+		[]any{"making an instance", tool.Startup, guard.Startup},
 		[]any{"input", tool.InputBytes, guard.InputBytes},
 		[]any{"output", tool.OutputBytes, guard.OutputBytes},
 		[]any{"host calls", tool.HostCalls, guard.HostCalls},
+		[]any{"kept in state and artifacts", tool.StoredBytes, guard.StoredBytes},
 		[]any{"log", tool.LogBytes, guard.LogBytes},
 		[]any{"HTTP requests", tool.HTTPRequests, guard.HTTPRequests},
 		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes})
@@ -136,6 +138,12 @@ func moduleLimits() string {
 		[]any{"one function body", int64(wasmbin.MaxBodyBytes)},
 		[]any{"locals of one function", wasmbin.MaxLocals},
 		[]any{"locals of all functions", wasmbin.MaxLocalsTotal},
+		[]any{"blocks and branches of one function", wasmbin.MaxBranches},
+		[]any{"blocks inside each other", wasmbin.MaxNesting},
+		[]any{"labels of one `br_table`", wasmbin.MaxLabels},
+		[]any{"labels of all `br_table`", wasmbin.MaxLabelsTotal},
+		[]any{"depth of loops times locals written, of one function", wasmbin.MaxLoopVars},
+		[]any{"depth of loops times locals written, of all functions", wasmbin.MaxLoopVarsSum},
 		[]any{"a name", int64(wasmbin.MaxNameBytes)},
 		[]any{"custom sections", wasmbin.MaxCustom})
 }

@@ -32,6 +32,7 @@ const (
 	CapabilityDenied Code = "capability_denied"
 	EgressDenied     Code = "egress_denied"
 	EgressLimit      Code = "egress_limit"
+	QuotaExceeded    Code = "quota_exceeded" // more kept for one call than its limit
 	NoRecordedAnswer Code = "no_recorded_answer"
 	NotFound         Code = "not_found"
 
@@ -73,6 +74,7 @@ var sentences = map[Code]string{
 	CapabilityDenied:     "the tool may not do that",
 	EgressDenied:         "the tool may not reach that address",
 	EgressLimit:          "the answer from the network was too large or too slow",
+	QuotaExceeded:        "the tool stored more than one call may",
 	NoRecordedAnswer:     "there is no recorded answer for that request",
 	ArgsInvalid:          "the arguments are not valid",
 	PolicyDenied:         "a policy refused this call",

@@ -81,7 +81,7 @@ type ToolCall struct {
 	Args         json.RawMessage   `json:"args"`   // an object in canonical form, valid against the tool's input schema
 	Config       map[string]string `json:"config,omitempty"`
 	Confirmation *Confirmation     `json:"confirmation,omitempty"` // a person's answer, when there was a question
-	Now          string            `json:"now,omitempty"`          // start of the call, RFC 3339, as far as the clock grant allows
+	Now          string            `json:"now,omitempty"`          // start of the call, RFC 3339
 }
 
 // A Confirmation is a person's answer to a question about one call.

@@ -59,6 +59,14 @@ func TestManifestRules(t *testing.T) {
 		{"tag characters", func(m *Manifest) { m.Tools[0].Description = "a\U000e0041" }, "U+E0041"},
 		{"bad UTF-8", func(m *Manifest) { m.Description = "\xff" }, "not UTF-8"},
 		{"long description", func(m *Manifest) { m.Description = strings.Repeat("a", MaxDescriptionBytes+1) }, "4097 bytes exceed 4096"},
+		{"schema that refers to itself", func(m *Manifest) {
+			m.Tools[0].Input = json.RawMessage(`{"$ref":"#/$defs/a","$defs":{"a":{"properties":{"$ref":{"const":{"$ref":"http://x"}}}}}}`)
+		}, ""},
+		{"schema of the network", func(m *Manifest) {
+			m.Tools[0].Input = json.RawMessage(`{"properties":{"a":{"$ref":"http://169.254.169.254/x"}}}`)
+		}, `reference "http://169.254.169.254/x" leaves the document`},
+		{"schema of a file", func(m *Manifest) { m.Guards[0].Settings = json.RawMessage(`{"anyOf":[{"$ref":"file:///x"}]}`) }, `"file:///x" leaves`},
+		{"schema with a name twice", func(m *Manifest) { m.Tools[0].Output = json.RawMessage(`{"type":"object","type":"object"}`) }, "output: schema"},
 		{"unknown effects", func(m *Manifest) { m.Tools[0].Effects = "some" }, `effects "some"`},
 		{"raw without export", func(m *Manifest) { m.Tools[0].Raw = true }, "raw needs an export"},
 		{"raw stream", func(m *Manifest) { m.Tools[0].Raw, m.Tools[0].Export, m.Tools[0].Streaming = true, "run", true }, "cannot stream"},

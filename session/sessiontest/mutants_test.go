@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandboxd/sandboxd/session"
 	"github.com/sandboxd/sandboxd/session/sessiontest"
@@ -34,7 +36,7 @@ var mutants = map[string]mutant{
 	"an expired question can be decided": {"decide refuses", func(s session.Store) session.Store { return timeless{s} }},
 	"the digest is not compared":         {"decide refuses", func(s session.Store) session.Store { return blind{s} }},
 	"an approval is spent twice":         {"spend", func(s session.Store) session.Store { return spends{s} }},
-	"spend reads, then writes":           {"spend races", func(s session.Store) session.Store { return unlocked{s} }},
+	"spend reads, then writes":           {"spend races", func(s session.Store) session.Store { return &unlocked{Store: s} }},
 }
 
 // TestContract tests the store in memory, or in a child process a mutant of it.
@@ -172,17 +174,24 @@ func (s spends) Spend(ctx context.Context, key session.Key, id string) error {
 	return nil
 }
 
-// unlocked looks at a question and changes it in two steps.
-type unlocked struct{ session.Store }
+// unlocked looks at a question and changes it in two steps. Between them it lets
+// another look, if one comes within a second.
+type unlocked struct {
+	session.Store
+	looked atomic.Int32
+}
 
-func (s unlocked) Spend(ctx context.Context, key session.Key, id string) error {
+func (s *unlocked) Spend(ctx context.Context, key session.Key, id string) error {
 	all, err := s.Questions(ctx, key)
 	if err != nil {
 		return err
 	}
-	runtime.Gosched() // let the others look, too
 	for _, q := range all {
 		if q.ID == id && q.State == session.Approved {
+			s.looked.Add(1)
+			for began := time.Now(); s.looked.Load() < 2 && time.Since(began) < time.Second; {
+				runtime.Gosched()
+			}
 			_ = s.Store.Spend(ctx, key, id)
 			return nil
 		}

@@ -1,0 +1,269 @@
+package flow_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/flowtest"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// ended checks that calls were begun, and that all of them are in a state.
+func ended(t *testing.T, w *world, want session.CallState) {
+	t.Helper()
+	for _, c := range w.calls() {
+		if c.State != want {
+			t.Errorf("call %s of %s is %q, want %q", c.ID.Call, c.Tool, c.State, want)
+		}
+	}
+	if len(w.calls()) == 0 {
+		t.Error("no call was begun")
+	}
+}
+
+// worker is an agent that takes tasks.
+func worker(name string, mode flow.Mode, steps ...[]flowtest.Reply) *flow.Agent {
+	a := kid(name, steps...)
+	a.Mode = mode
+	return a
+}
+
+func give(id, args string) *genai.FunctionCall { return call(id, "kid", args) }
+
+func finish(id, args string) []flowtest.Reply { return flowtest.Call(call(id, "finish_task", args)) }
+
+// A task whose agent asks the user stays open; the user's next message goes to it.
+func TestTaskStaysOpen(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
+	below := worker("kid", flow.Task, flowtest.Say("which day?"), finish("f1", `{"result":"Monday"}`))
+	var seen []string
+	below.Model.(*flowtest.Model).OnRequest = func(req *flow.Request, _ bool) {
+		seen = append(seen, strings.Join(shown(req.Contents), " | "))
+	}
+	w.agent.Agents = []*flow.Agent{below}
+	g := &flowtest.Guard{Label: "guard"}
+	w.cfg.Guards = []flow.Guard{g}
+	first := w.say("book a table")
+	if got, want := first.authors(), "agent(kid) kid:which day?"; got != want || w.model.Requests() != 1 {
+		t.Fatalf("got %s with %d requests, want %s", got, w.model.Requests(), want)
+	}
+	second := w.say("Mon")
+	if got, want := second.authors(), "kid(finish_task) kid<finish_task user<kid agent:done"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := second.response("d1"); got != `{"output":"Monday"}` {
+		t.Errorf("outcome %s", got)
+	}
+	if want := `user {"request":"book"} | model which_day? | user Mon`; len(seen) != 2 || seen[1] != want {
+		t.Errorf("the agent saw %q, want %s", seen, want)
+	}
+	for _, ev := range append(first.events, second.events...) {
+		if want := map[bool]string{true: "d1"}[ev.Author == "kid"]; ev.IsolationScope != want {
+			t.Errorf("event of %s in scope %q", ev.Author, ev.IsolationScope)
+		}
+	}
+	var judged []string
+	for _, q := range g.Asked() {
+		judged = append(judged, q.Agent+" "+q.Call.Tool)
+	}
+	if got, want := strings.Join(judged, ", "), "agent kid, agent kid, kid finish_task"; got != want {
+		t.Errorf("guards judged %s, want %s", got, want)
+	}
+	if n := len(w.calls()); n != 3 {
+		t.Errorf("%d records of calls", n)
+	}
+}
+
+// What hooks and guards leave of finish_task decides whether a task is done.
+func TestFinishTask(t *testing.T) {
+	schema := `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
+	for _, c := range []struct {
+		name, schema string
+		steps        [][]flowtest.Reply
+		guards       []flow.Guard
+		want, result string
+	}{
+		{"object", schema, [][]flowtest.Reply{finish("f", `{"n":9007199254740993}`)}, nil,
+			"kid(finish_task) kid<finish_task user<kid agent:done", `{"n":9007199254740993}`},
+		{"again", schema, [][]flowtest.Reply{finish("f", `{}`), finish("g", `{"n":1}`)}, nil,
+			"kid(finish_task) kid<finish_task kid(finish_task) kid<finish_task user<kid agent:done", `{"n":1}`},
+		{"text", "", [][]flowtest.Reply{finish("f", `{"result":"ok"}`)}, nil,
+			"kid(finish_task) kid<finish_task user<kid agent:done", `{"output":"ok"}`},
+		{"denied", "", [][]flowtest.Reply{finish("f", `{"result":"ok"}`), flowtest.Say("may I not?")},
+			[]flow.Guard{guardFor("finish_task", abi.Deny("no", "no"))}, "kid(finish_task) kid<finish_task kid:may I not?", ""},
+		{"task denied", "", nil, []flow.Guard{guardFor("kid", abi.Deny("no", "no"))}, "agent<kid agent:done", `{"error":"policy_denied: no"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`)))
+			below := worker("kid", flow.Task, c.steps...)
+			if c.schema != "" {
+				below.OutputSchema = schemaOf(t, c.schema)
+			}
+			w.agent.Agents, w.cfg.Guards = []*flow.Agent{below}, c.guards
+			o := w.say("go")
+			if got, want := o.authors(), "agent(kid) "+c.want; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			if got := o.response("d1"); got != c.result {
+				t.Errorf("result %s, want %s", got, c.result)
+			}
+		})
+	}
+}
+
+// Tasks of one step run one after the other; an id that cannot name a task fails
+// the run before anything happens.
+func TestTasksInOrder(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`), call("n", "note", `{}`), give("d2", `{"request":"y"}`)))
+	w.agent.Agents = []*flow.Agent{worker("kid", flow.Task, finish("f1", `{"result":"1"}`), flowtest.Say("wait"), finish("f2", `{"result":"2"}`))}
+	w.agent.Tools = []flow.Tool{tool("note")}
+	if got, want := w.say("go").authors(), "agent(kid) agent(note) agent(kid) agent<note kid(finish_task) kid<finish_task user<kid kid:wait"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := w.say("on").authors(), "kid(finish_task) kid<finish_task user<kid agent:done"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, id := range []string{"12345", "a/b", "a@1"} {
+		w := newWorld(t, flowtest.Call(give(id, `{"request":"x"}`)))
+		w.agent.Agents = []*flow.Agent{worker("kid", flow.Task)}
+		if o := w.run(flow.Text("go")); len(o.errs) != 1 || len(w.calls()) != 0 {
+			t.Errorf("id %s: errors %v, calls %+v", id, o.errs, w.calls())
+		}
+	}
+}
+
+// A consumer may stop at any event of an agent inside a call. What runs ends, and
+// the next message goes on where it stopped.
+func TestConsumerStopsInTask(t *testing.T) {
+	build := func() *world {
+		w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`)))
+		below := worker("kid", flow.Task, flowtest.Call(call("c", "tool", `{}`)), finish("f", `{"result":"1"}`), finish("g", `{"result":"2"}`))
+		below.Tools = []flow.Tool{tool("tool")}
+		w.agent.Agents = []*flow.Agent{below}
+		return w
+	}
+	whole := build().say("go")
+	for n := 1; n <= len(whole.events); n++ {
+		w := build()
+		seen := 0
+		for range w.runner().Run(t.Context(), home, flow.Text("go")) {
+			if seen++; seen == n {
+				break
+			}
+		}
+		if got := len(w.stored().Events); got != n+1 {
+			t.Errorf("stopped at %d: %d events are stored", n, got)
+		}
+		if n > 1 { // at the first event nothing was begun
+			ended(t, w, session.CallDone)
+		} else if len(w.calls()) > 0 {
+			t.Errorf("calls %+v", w.calls())
+		}
+		o := w.run(flow.Text("and now?"))
+		if len(o.errs) > 0 || n < 6 && o.response("d1") == "" {
+			t.Errorf("stopped at %d, then %s, errors %v", n, o.authors(), o.errs)
+		}
+	}
+}
+
+func TestSingleTurn(t *testing.T) {
+	schema := `{"type":"object","required":["n"]}`
+	for _, c := range []struct {
+		name, schema, said, result string
+	}{
+		{"text", "", "four", `{"result":"four"}`},
+		{"object", schema, `{"n":4}`, `{"result":{"n":4}}`},
+		{"wrong object", schema, `{"m":4}`, ""},
+		{"no object", schema, `four`, ""},
+	} {
+		w := newWorld(t, flowtest.Call(give("d1", `{"request":"2+2"}`)))
+		below := worker("kid", flow.SingleTurn, flowtest.Say(c.said))
+		if c.schema != "" {
+			below.OutputSchema = schemaOf(t, c.schema)
+		}
+		w.agent.Agents = []*flow.Agent{below}
+		o := w.say("go")
+		if got := o.response("d1"); c.result != "" && got != c.result ||
+			c.result == "" && !strings.HasPrefix(o.errorOf("d1"), `LlmAgent "kid" output validation failed: `) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.result)
+		}
+	}
+}
+
+// Single-turn tasks of one step run at the same time, each on a branch of its own,
+// and see nothing of each other.
+func TestSingleTurnsInParallel(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`), give("d2", `{"request":"x"}`)))
+	below := worker("kid", flow.SingleTurn, flowtest.Say("a"), flowtest.Say("a"))
+	below.Model.(*flowtest.Model).OnRequest = func(req *flow.Request, _ bool) {
+		if got := strings.Join(shown(req.Contents), " | "); got != `user {"request":"x"}` {
+			t.Errorf("the agent saw %s", got)
+		}
+	}
+	w.agent.Agents = []*flow.Agent{below}
+	o := w.say("go")
+	branches := map[string]bool{}
+	for _, ev := range o.events {
+		branches[ev.Branch] = true
+	}
+	if len(branches) != 3 || !branches["kid@1"] || !branches["kid@2"] || o.response("d1") != `{"result":"a"}` || o.response("d2") != `{"result":"a"}` {
+		t.Errorf("branches %v, events %s", branches, o.authors())
+	}
+	sameEvents(t, w, o)
+}
+
+// A person who is asked by an agent inside a call answers that agent.
+func TestSingleTurnAsks(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`)))
+	pay := tool("pay")
+	pay.Describe.Confirm = true
+	below := worker("kid", flow.SingleTurn, flowtest.Call(call("p", "pay", `{}`)), flowtest.Say("paid"))
+	below.Tools = []flow.Tool{pay}
+	w.agent.Agents = []*flow.Agent{below}
+	o := w.say("go")
+	if got, want := o.authors(), "agent(kid) kid(pay) kid<pay kid(adk_request_confirmation) agent<kid"; got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	if got := o.errorOf("d1"); got != "confirmation_pending: the call waits for a person" {
+		t.Errorf("error %q", got)
+	}
+	o = w.run(answer(o.questions()[0].ID, `{"confirmed":true}`))
+	if got, want := o.authors(), "kid<pay kid:paid"; got != want || len(pay.Calls()) != 1 {
+		t.Errorf("got %s with %d calls, want %s", got, len(pay.Calls()), want)
+	}
+}
+
+// Agents inside calls nest no deeper than the limit.
+func TestDelegationDepth(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`)))
+	w.cfg.Limits.Depth = 1
+	second := worker("kid2", flow.SingleTurn, flowtest.Say("never"))
+	first := worker("kid", flow.SingleTurn, flowtest.Call(call("d2", "kid2", `{"request":"y"}`)), flowtest.Say("ok"))
+	first.Agents = []*flow.Agent{second}
+	w.agent.Agents = []*flow.Agent{first}
+	o := w.say("go")
+	if got := o.errorOf("d2"); got != "budget_exhausted: the run used up its budget" || second.Model.(*flowtest.Model).Requests() != 0 {
+		t.Errorf("error %q", got)
+	}
+	if o.response("d1") != `{"result":"ok"}` {
+		t.Errorf("got %s", o.response("d1"))
+	}
+}
+
+// A run's limit that is met inside a call is told once, by the agent that made it.
+func TestBudgetInsideCall(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`)))
+	w.cfg.Limits.Steps = 2
+	below := worker("kid", flow.SingleTurn, flowtest.Call(call("c", "tool", `{}`)), flowtest.Say("never"))
+	below.Tools = []flow.Tool{tool("tool")}
+	w.agent.Agents = []*flow.Agent{below}
+	o := w.say("go")
+	if got, want := o.authors(), "agent(kid) kid(tool) kid<tool agent<kid agent!budget_exhausted"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	ended(t, w, session.CallDone)
+}

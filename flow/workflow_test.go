@@ -1,0 +1,217 @@
+package flow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/flowtest"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// workflow makes the world's root an agent of a type that runs others.
+func (w *world) workflow(kind flow.AgentType, agents ...*flow.Agent) {
+	w.agent = flow.Agent{Name: "root", Type: kind, Agents: agents}
+	w.agent.Model = nil
+}
+
+// plain runs a root that has no model.
+func (w *world) plain(in flow.Input) outcome {
+	w.t.Helper()
+	r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return collect(w.t, r, w.t.Context(), in)
+}
+
+// Parallel agents write state and artifacts through tools and hooks; everything
+// arrives, and one reads what was there before.
+func TestParallelState(t *testing.T) {
+	const agents, calls = 8, 8
+	w := newWorld(t)
+	w.cfg.Artifacts = flow.NewMemoryArtifacts()
+	w.cfg.Hooks = []flow.Hooks{{AfterTool: func(ctx *flow.ToolContext, c *flow.ToolCall, _ map[string]any, _ error) (map[string]any, error) {
+		return nil, ctx.SetState(map[string]any{"hook_" + c.ID: true})
+	}}}
+	put := handler("put", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+		_, err := ctx.SaveArtifact(ctx.CallID(), genai.NewPartFromText("x"))
+		return okResponse, errors.Join(err, ctx.SetState(map[string]any{"tool_" + ctx.CallID(): ctx.Agent()}))
+	})
+	var all []*flow.Agent
+	for i := range agents {
+		var asked []*genai.FunctionCall
+		for j := range calls {
+			asked = append(asked, call(fmt.Sprintf("c%d_%d", i, j), "put", `{}`))
+		}
+		a := kid(fmt.Sprint("p", i), flowtest.Call(asked...), flowtest.Say("done"))
+		a.Tools, a.OutputKey = []flow.Tool{put}, fmt.Sprint("out", i)
+		all = append(all, a)
+	}
+	w.workflow(flow.ParallelAgent, all...)
+	o := w.plain(flow.Text("go"))
+	if len(o.errs) > 0 || len(o.events) != 3*agents {
+		t.Fatalf("errors %v, %d events", o.errs, len(o.events))
+	}
+	state := w.stored().State
+	if len(state) != agents*(2*calls+1) {
+		t.Errorf("%d state keys: %v", len(state), state)
+	}
+	for i := range agents {
+		for j := range calls {
+			if key := fmt.Sprintf("tool_c%d_%d", i, j); state[key] != fmt.Sprint("p", i) {
+				t.Errorf("%s is %v", key, state[key])
+			}
+		}
+	}
+	for _, ev := range o.events {
+		if ev.Branch != "root."+ev.Author {
+			t.Errorf("event of %s on branch %q", ev.Author, ev.Branch)
+		}
+	}
+	sameEvents(t, w, o)
+}
+
+// Whether a sibling fails or the consumer stops: the other agents are cancelled, one
+// error at most is yielded, and nothing is left running (TestMain looks).
+func TestParallelEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		stop bool
+		kid  *flow.Agent
+		want string
+	}{
+		{"sibling fails", false, kid("p1", []flowtest.Reply{{Err: errors.New("503")}}), "503"},
+		{"consumer stops", true, kid("p1", flowtest.Say("hi")), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			began := make(chan struct{})
+			c.kid.Hooks = []flow.Hooks{{BeforeModel: func(*flow.CallbackContext, *flow.Request) (*session.Response, error) {
+				<-began
+				return nil, nil
+			}}}
+			slow := kid("p2", flowtest.Call(call("c1", "wait", `{}`)))
+			slow.Tools = []flow.Tool{handler("wait", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+				close(began)
+				<-ctx.Done()
+				return "", ctx.Err()
+			})}
+			w.workflow(flow.ParallelAgent, c.kid, slow)
+			r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var errs []string
+			for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
+				if err != nil {
+					errs = append(errs, err.Error())
+				} else if c.stop && ev.Author == "p1" {
+					break
+				}
+			}
+			if got := strings.Join(errs, "; "); got != c.want {
+				t.Errorf("errors %q, want %q", got, c.want)
+			}
+			checkCalls(t, w, session.CallUnknown)
+		})
+	}
+}
+
+// panickyQuestions is a store that panics when it is asked for questions.
+type panickyQuestions struct{ session.Store }
+
+func (panickyQuestions) Questions(context.Context, session.Key) ([]session.Question, error) {
+	panic("lost it")
+}
+
+func TestParallelPanics(t *testing.T) {
+	w := newWorld(t)
+	w.store = panickyQuestions{w.store}
+	w.workflow(flow.ParallelAgent, kid("p1", flowtest.Say("hi")), kid("p2", flowtest.Say("hi")))
+	o := w.plain(answer("q", `{"confirmed":true}`))
+	if len(o.errs) != 1 || !strings.HasSuffix(o.errs[0].Error(), ": panic: lost it") || !strings.HasPrefix(o.errs[0].Error(), "agent p") {
+		t.Errorf("errors %v", o.errs)
+	}
+}
+
+// A consumer's panic goes on after the agents have ended.
+func TestParallelConsumerPanics(t *testing.T) {
+	w := newWorld(t)
+	w.workflow(flow.ParallelAgent, kid("p1", flowtest.Say("hi")), kid("p2", flowtest.Say("hi")))
+	r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if p := recover(); p != "mine" {
+			t.Errorf("recovered %v", p)
+		}
+	}()
+	for range r.Run(t.Context(), home, flow.Text("go")) {
+		panic("mine")
+	}
+}
+
+func TestLoopEnds(t *testing.T) {
+	escalate := func(n int) *flow.Agent { // escalates in its n-th turn
+		var steps [][]flowtest.Reply
+		for range n - 1 {
+			steps = append(steps, flowtest.Say("round"))
+		}
+		a := kid("w", append(steps, flowtest.Call(call("x", "exit_loop", `{}`)))...)
+		a.Tools = []flow.Tool{flow.ExitLoop()}
+		return a
+	}
+	silent := kid("w") // never asks its model
+	silent.Hooks = []flow.Hooks{{BeforeAgent: func(*flow.CallbackContext) (*genai.Content, error) {
+		return genai.NewContentFromText("no", genai.RoleModel), nil
+	}}}
+	after := kid("after", flowtest.Say("after"), flowtest.Say("after"))
+	for _, c := range []struct {
+		name string
+		root *flow.Agent
+		want string
+	}{
+		{"iterations", &flow.Agent{Name: "l", Type: flow.LoopAgent, MaxIterations: 2, Agents: []*flow.Agent{kid("w", flowtest.Say("a"), flowtest.Say("b"))}}, "w:a w:b"},
+		{"escalation skips the rest of the round", &flow.Agent{Name: "l", Type: flow.LoopAgent, Agents: []*flow.Agent{escalate(2), after}},
+			"w:round after:after w(exit_loop) w<exit_loop"},
+		{"a loop in a sequence", &flow.Agent{Name: "s", Type: flow.SequentialAgent, Agents: []*flow.Agent{
+			{Name: "l", Type: flow.LoopAgent, Agents: []*flow.Agent{escalate(1)}}, kid("z", flowtest.Say("z"))}}, "w(exit_loop) w<exit_loop z:z"},
+		{"steps", &flow.Agent{Name: "l", Type: flow.LoopAgent, Agents: []*flow.Agent{kid("w", flowtest.Say("a"), flowtest.Say("b"), flowtest.Say("c"), flowtest.Say("d"))}},
+			"w:a w:b w:c w!budget_exhausted"},
+		{"rounds without a model", &flow.Agent{Name: "l", Type: flow.LoopAgent, Agents: []*flow.Agent{silent}}, "w:no w:no w:no w:no l!budget_exhausted"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.agent, w.cfg.Limits.Steps = *c.root, 3
+			o := w.plain(flow.Text("go"))
+			if got := o.authors(); len(o.errs) > 0 || got != c.want {
+				t.Errorf("got %s (%v), want %s", got, o.errs, c.want)
+			}
+		})
+	}
+}
+
+// The step limit ends all agents of a run with one event.
+func TestParallelBudget(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Limits.Steps = 2
+	busy := func(name string) *flow.Agent {
+		a := kid(name, flowtest.Call(call("c", "tool", `{}`)), flowtest.Call(call("d", "tool", `{}`)), flowtest.Say("done"))
+		a.Tools = []flow.Tool{tool("tool")}
+		return a
+	}
+	w.agent = flow.Agent{Name: "s", Type: flow.SequentialAgent, Agents: []*flow.Agent{
+		{Name: "par", Type: flow.ParallelAgent, Agents: []*flow.Agent{busy("p1"), busy("p2"), busy("p3")}}, kid("never", flowtest.Say("x"))}}
+	o := w.plain(flow.Text("go"))
+	if n := strings.Count(o.authors(), "budget_exhausted"); n != 1 || len(o.errs) > 0 || strings.Contains(o.authors(), "never") {
+		t.Errorf("%s, errors %v", o.authors(), o.errs)
+	}
+}

@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// Ask implements [session.Store].
+func (s *Store) Ask(ctx context.Context, q session.Question) error {
+	if q.ID == "" {
+		return errors.New("question: no id")
+	}
+	err := s.update(ctx, func(tx *sql.Tx) error {
+		row, err := find(ctx, tx, q.Session)
+		if err != nil {
+			return fmt.Errorf("session %s: %w", q.Session.ID, err)
+		}
+		return inserted(tx.ExecContext(ctx, `INSERT INTO questions
+				(session, seq, id, run, agent, call, tool, module, args, given, args_sha256, policy, hint, asked, expires, state, by, decided, payload)
+			SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+			FROM questions WHERE session = ?1 ON CONFLICT DO NOTHING`,
+			row, q.ID, q.Run, q.Agent, q.Call, q.Tool, q.Module, bytesOf(q.Args), bytesOf(q.Given), q.ArgsSHA256, q.Policy, q.Hint,
+			stamp(q.Asked), stamp(q.Expires), string(session.Pending), q.By, stamp(q.Decided), bytesOf(q.Payload)))
+	})
+	return questionError(q.ID, err)
+}
+
+// Questions implements [session.Store].
+func (s *Store) Questions(ctx context.Context, key session.Key) ([]session.Question, error) {
+	var questions []session.Question
+	err := s.view(ctx, func(tx *sql.Tx) error {
+		row, err := find(ctx, tx, key)
+		if err != nil {
+			return err
+		}
+		return each(ctx, tx, func(scan func(...any) error) error {
+			q, err := scanQuestion(key, scan)
+			questions = append(questions, q)
+			return err
+		}, selectQuestion+` WHERE session = ? ORDER BY seq`, row)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("questions of session %s: %w", key.ID, err)
+	}
+	return questions, nil
+}
+
+// Decide implements [session.Store].
+func (s *Store) Decide(ctx context.Context, key session.Key, id string, d session.Decision) (session.Question, error) {
+	return s.move(ctx, key, id, func(q *session.Question) error { return q.Decide(d) })
+}
+
+// Spend implements [session.Store].
+func (s *Store) Spend(ctx context.Context, key session.Key, id string) error {
+	_, err := s.move(ctx, key, id, (*session.Question).Spend)
+	return err
+}
+
+// move changes the state of a question. The state from which it moves is part of
+// the statement that writes.
+func (s *Store) move(ctx context.Context, key session.Key, id string, to func(*session.Question) error) (session.Question, error) {
+	var moved session.Question
+	err := s.update(ctx, func(tx *sql.Tx) error {
+		row, err := find(ctx, tx, key)
+		if err != nil {
+			return questionError(id, err)
+		}
+		q, err := scanQuestion(key, tx.QueryRowContext(ctx, selectQuestion+` WHERE session = ? AND id = ?`, row, id).Scan)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = session.ErrNotFound
+		}
+		if err != nil {
+			return questionError(id, err)
+		}
+		from := q.State
+		if err := to(&q); err != nil {
+			return err // names the question
+		}
+		res, err := tx.ExecContext(ctx, `UPDATE questions SET state = ?, by = ?, decided = ?, payload = ? WHERE session = ? AND id = ? AND state = ?`,
+			string(q.State), q.By, stamp(q.Decided), bytesOf(q.Payload), row, id, string(from))
+		moved = q
+		return questionError(id, changed(res, err, session.ErrDecided))
+	})
+	if err != nil {
+		return session.Question{}, err
+	}
+	return moved, nil
+}
+
+const selectQuestion = `SELECT id, run, agent, call, tool, module, args, given, args_sha256, policy, hint, asked, expires, state, by, decided, payload
+	FROM questions`
+
+func scanQuestion(key session.Key, scan func(...any) error) (session.Question, error) {
+	q := session.Question{Session: key}
+	err := scan(&q.ID, &q.Run, &q.Agent, &q.Call, &q.Tool, &q.Module, (*[]byte)(&q.Args), (*[]byte)(&q.Given), &q.ArgsSHA256, &q.Policy, &q.Hint,
+		(*stamp)(&q.Asked), (*stamp)(&q.Expires), &q.State, &q.By, (*stamp)(&q.Decided), (*[]byte)(&q.Payload))
+	return q, err
+}
+
+func questionError(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("question %s: %w", id, err)
+}
