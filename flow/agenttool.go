@@ -108,6 +108,7 @@ func (t *agentTool) newRun(ctx *ToolContext, p place, message string) (*run, err
 	store := &innerStore{Memory: session.NewMemory(), calls: p.store}
 	inner.store = store
 	inner.cfg.Hooks = nil
+	inner.cfg.Compaction = nil
 	inner.cfg.Memory = NewWordMemory()
 	inner.cfg.Artifacts = NewMemoryArtifacts()
 	// The key stays, so that guards, audit and records of calls tell whose calls

@@ -220,7 +220,7 @@ func (s *step) refused(id string, code abi.Code, why string) audit.Record {
 
 func (s *step) newestUserEvent() *session.Event {
 	for _, e := range slices.Backward(s.events()) {
-		if e.Author == userAuthor {
+		if e.Author == userAuthor && !isRecord(e) {
 			return e
 		}
 	}

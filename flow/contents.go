@@ -30,7 +30,16 @@ func (f *agentRun) contents() ([]*genai.Content, error) {
 	if f.hidesHistory() {
 		events = f.currentTurn(all)
 	}
+	return f.assemble(events, all)
+}
+
+// assemble makes contents of a part of the history. all is where calls are looked
+// for whose responses are in it.
+func (f *agentRun) assemble(events, all []*session.Event) ([]*genai.Content, error) {
 	visible := f.visible(events)
+	if f.cfg.Compaction != nil {
+		visible = applyRecords(visible)
+	}
 	visible = mergeTranscriptions(visible)
 	visible = f.pruneOrphans(visible, all)
 	visible, err := latestResponseFirst(visible)
@@ -67,6 +76,7 @@ func (f *agentRun) hidesHistory() bool {
 
 // A view is an event as the model will see it.
 type view struct {
+	event   *session.Event
 	content *genai.Content
 	input   bool // a transcription of what the user said
 	spoken  bool // a transcription
@@ -84,7 +94,7 @@ func (v *view) responses() []*genai.FunctionResponse {
 func (f *agentRun) currentTurn(events []*session.Event) []*session.Event {
 	for i := len(events) - 1; i >= 0; i-- {
 		e := events[i]
-		if f.sees(e) && (e.Author == userAuthor || f.foreign(e)) {
+		if f.sees(e) && !isRecord(e) && (e.Author == userAuthor || f.foreign(e)) {
 			return events[i:]
 		}
 	}
@@ -106,6 +116,12 @@ func (f *agentRun) foreign(e *session.Event) bool {
 func (f *agentRun) visible(events []*session.Event) []*view {
 	var out []*view
 	for _, e := range events {
+		if isRecord(e) {
+			if f.cfg.Compaction != nil && f.sees(e) && e.Actions.Compaction.Content != nil {
+				out = append(out, &view{event: e, content: &genai.Content{}})
+			}
+			continue
+		}
 		hasContent := e.Content != nil && e.Content.Role != "" && len(e.Content.Parts) > 0
 		spoken := !hasContent && (e.InputTranscription != nil || e.OutputTranscription != nil)
 		if !hasContent && !spoken || !f.sees(e) || isProtocol(e) {
@@ -113,13 +129,13 @@ func (f *agentRun) visible(events []*session.Event) []*view {
 		}
 		switch {
 		case spoken && e.InputTranscription != nil:
-			out = append(out, &view{spoken: true, input: true, content: genai.NewContentFromText(e.InputTranscription.Text, genai.RoleUser)})
+			out = append(out, &view{event: e, spoken: true, input: true, content: genai.NewContentFromText(e.InputTranscription.Text, genai.RoleUser)})
 		case spoken:
-			out = append(out, &view{spoken: true, content: genai.NewContentFromText(e.OutputTranscription.Text, genai.RoleModel)})
+			out = append(out, &view{event: e, spoken: true, content: genai.NewContentFromText(e.OutputTranscription.Text, genai.RoleModel)})
 		case f.foreign(e):
-			out = append(out, &view{content: asContext(e)})
+			out = append(out, &view{event: e, content: asContext(e)})
 		default:
-			out = append(out, &view{content: e.Content})
+			out = append(out, &view{event: e, content: e.Content})
 		}
 	}
 	return out

@@ -267,3 +267,21 @@ func TestBudgetInsideCall(t *testing.T) {
 	}
 	ended(t, w, session.CallDone)
 }
+
+// A consumer that stops inside a call is not asked about another call of the step.
+func TestStopInsideCallAsksNobody(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`), call("p", "pay", `{}`)))
+	pay := tool("pay")
+	pay.Describe.Confirm = true
+	w.agent.Tools = []flow.Tool{pay}
+	w.agent.Agents = []*flow.Agent{worker("kid", flow.SingleTurn, flowtest.Say("hi"))}
+	for ev := range w.runner().Run(t.Context(), home, flow.Text("go")) {
+		if ev.Author == "kid" {
+			break
+		}
+	}
+	questions, err := w.store.Questions(t.Context(), home)
+	if err != nil || len(questions) != 0 || len(pay.Calls()) != 0 {
+		t.Errorf("questions %+v (%v), %d calls", questions, err, len(pay.Calls()))
+	}
+}

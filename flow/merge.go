@@ -16,6 +16,9 @@ import (
 func (s *step) merge(ctx context.Context, calls []*call) *batch {
 	b := &batch{}
 	for _, c := range calls {
+		if s.stopped { // nobody will see the question: it is not asked
+			c.asked = nil
+		}
 		if c.asked != nil {
 			if err := s.recordQuestion(ctx, c.asked); err != nil {
 				s.cfg.Logger.Error("question not recorded", "tool", c.fc.Name, "err", err)

@@ -15,7 +15,8 @@ import (
 
 // buildRequest fills a request. The order is ADK's, and later parts depend on
 // earlier ones: configuration, list of tools, answers of people and open tasks
-// (which run calls), instructions, identity, contents, output schema, transfer,
+// (which run calls), instructions, identity, compaction, contents, output
+// schema, transfer,
 // display names, then what each tool and toolset adds. It reports whether the run
 // now waits for somebody else than the model.
 func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, err error) {
@@ -36,6 +37,7 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 		return false, fmt.Errorf("failed to append instructions: %w", err)
 	}
 	s.identity(req)
+	s.compactTail(ctx)
 	if req.Contents, err = s.contents(); err != nil {
 		return false, err
 	}

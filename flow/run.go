@@ -26,14 +26,16 @@ type run struct {
 	steps       *budget // shared with the runs inside this one
 	depth       int     // of tool calls in which this run runs
 
-	mu       sync.Mutex
-	sess     *session.Session // the session as this run sees it; grows with it
-	temp     map[string]any   // state in the temp: scope
-	attempts map[string]int   // how often each call id was tried
-	branches map[string]int   // how often each agent was given a single-turn task on a branch
-	resumed  map[string]bool  // user events whose answers an agent dealt with, by both
-	spent    bool             // a limit of the run was met
-	said     bool             // and an event says so
+	mu        sync.Mutex
+	sess      *session.Session // the session as this run sees it; grows with it
+	temp      map[string]any   // state in the temp: scope
+	attempts  map[string]int   // how often each call id was tried
+	branches  map[string]int   // how often each agent was given a single-turn task on a branch
+	resumed   map[string]bool  // user events whose answers an agent dealt with, by both
+	gates     map[string]*gate // of tail retention, by agent and place
+	compacted bool             // tail retention has stored a summary
+	spent     bool             // a limit of the run was met
+	said      bool             // and an event says so
 }
 
 // A budget counts the model calls of a run and of the runs inside it.
@@ -77,14 +79,24 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	if in.Content != nil && !r.takeMessage(cc, in, p, yield) {
 		return
 	}
-	defer func() {
+	afterRun := sync.OnceFunc(func() {
 		for _, h := range r.cfg.Hooks {
 			if h.AfterRun != nil {
 				r.watched(h.title(), func() { h.AfterRun(cc) })
 			}
 		}
-	}()
-	deliver := func(ev *session.Event, err error) bool { return r.deliver(ctx, ev, err, yield) }
+	})
+	defer afterRun()
+	failed, stopped := false, false
+	deliver := func(ev *session.Event, err error) bool {
+		ok := r.deliver(ctx, ev, err, func(ev *session.Event, err error) bool {
+			failed = failed || err != nil
+			more := yield(ev, err)
+			stopped = stopped || !more
+			return more
+		})
+		return ok
+	}
 	content, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
 		if h.BeforeRun == nil {
 			return nil, nil
@@ -102,6 +114,18 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 		return
 	}
 	p.runAgent(ctx, agent, "", deliver)
+	switch {
+	case failed:
+	case stopped: // nobody is there to be told
+		afterRun()
+		if err := r.compactAfter(ctx); err != nil {
+			r.cfg.Logger.Error("history not summarised", "err", err)
+		}
+	default:
+		if err := r.compactAfter(ctx); err != nil {
+			yield(nil, err)
+		}
+	}
 }
 
 // takeMessage stores the user's message. It reports whether the run goes on.
@@ -172,7 +196,7 @@ func keepAnswers(message, given *genai.Content) {
 func (r *run) openScope() string {
 	finished := map[string]bool{}
 	for _, e := range slices.Backward(r.events()) {
-		if e.IsolationScope == "" {
+		if e.IsolationScope == "" || isRecord(e) {
 			continue
 		}
 		for _, resp := range e.Responses() {
@@ -209,6 +233,21 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 		yield(nil, err)
 		return false
 	}
+	ev, err = r.onEvent(ctx, ev)
+	if err != nil {
+		return yield(nil, err)
+	}
+	if !ev.Partial {
+		if err := r.append(ctx, ev); err != nil {
+			yield(nil, fmt.Errorf("failed to add event to session: %w", err))
+			return false
+		}
+	}
+	return yield(ev.Clone(), nil)
+}
+
+// onEvent passes an event through the on-event hooks.
+func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, error) {
 	cc := r.callbackContext(ctx, ev.Author, nil)
 	shown := ev.Clone()
 	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
@@ -218,19 +257,12 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 		return h.OnEvent(cc, shown)
 	})
 	if err != nil {
-		return yield(nil, err)
+		return nil, err
 	}
 	if replaced == nil {
 		replaced = shown
 	}
-	ev = r.asReplaced(ev, replaced)
-	if !ev.Partial {
-		if err := r.append(ctx, ev); err != nil {
-			yield(nil, fmt.Errorf("failed to add event to session: %w", err))
-			return false
-		}
-	}
-	return yield(ev.Clone(), nil)
+	return r.asReplaced(ev, replaced), nil
 }
 
 // asReplaced returns what hooks made of an event, with the host's own fields kept:
@@ -243,7 +275,7 @@ func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
 		out.Content = ev.Content
 		out.Actions.RequestedConfirmations = ev.Actions.RequestedConfirmations
 	}
-	out.LongRunningToolIDs = ev.LongRunningToolIDs
+	out.LongRunningToolIDs, out.Actions.Compaction = ev.LongRunningToolIDs, ev.Actions.Compaction
 	out.ID, out.Time, out.InvocationID = ev.ID, ev.Time, ev.InvocationID
 	out.Author, out.Branch, out.IsolationScope = ev.Author, ev.Branch, ev.IsolationScope
 	out.Partial = ev.Partial

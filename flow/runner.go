@@ -23,16 +23,19 @@ import (
 // value works: no hooks, no guards, no artifacts, nothing audited, the default
 // limits.
 type Config struct {
-	Hooks     []Hooks    // go before the agent's own; ADK's plugins
-	Guards    []Guard    // judge every call; names must differ
-	Artifacts Artifacts  // nil: there are none
-	Memory    Memory     // nil: there is none
-	Audit     audit.Sink // nil: nothing is recorded; an error of the sink refuses the call
-	Observer  Observer
-	Logger    *slog.Logger // nil: silent
-	Limits    Limits
-	Expires   time.Duration // how long a question to a person stays open; default 24 h
-	Now       func() time.Time
+	Hooks     []Hooks   // go before the agent's own; ADK's plugins
+	Guards    []Guard   // judge every call; names must differ
+	Artifacts Artifacts // nil: there are none
+	Memory    Memory    // nil: there is none
+	// Compaction, if set, keeps requests short. Without it summaries that a
+	// session holds are ignored.
+	Compaction *Compaction
+	Audit      audit.Sink // nil: nothing is recorded; an error of the sink refuses the call
+	Observer   Observer
+	Logger     *slog.Logger // nil: silent
+	Limits     Limits
+	Expires    time.Duration // how long a question to a person stays open; default 24 h
+	Now        func() time.Time
 }
 
 // DefaultExpires is how long a question to a person stays open by default.
@@ -92,6 +95,9 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 	}
 	if l := cfg.Limits; l.Steps < 0 || l.Depth < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
 		return nil, errors.New("limits: negative")
+	}
+	if cfg.Compaction, err = cfg.Compaction.validate(agent); err != nil {
+		return nil, fmt.Errorf("invalid Compaction: %w", err)
 	}
 	cfg.Limits = cfg.Limits.WithDefaults()
 	cfg.Expires = cmp.Or(cfg.Expires, DefaultExpires)
@@ -188,7 +194,7 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 
 func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
 	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
-		branches: map[string]int{}, resumed: map[string]bool{},
+		branches: map[string]int{}, gates: map[string]*gate{}, resumed: map[string]bool{},
 		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
 }
 

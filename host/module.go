@@ -114,7 +114,8 @@ func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 		return m, err
 	}
 	m, bin, why := e.check(digest, wasm)
-	if m != nil {
+	// That a module has not been packed yet is no news beside what is wrong with it.
+	if m != nil && (len(why) == 0 || len(bin.Custom(abi.ManifestSection)) > 0) {
 		why = append(why, m.readManifest(bin)...)
 	}
 	if len(why) > 0 {

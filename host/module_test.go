@@ -81,9 +81,9 @@ func TestLoadRejects(t *testing.T) {
 			b.fn("deep", ":", 0, bytes.Repeat([]byte{2, 0x40}, wasmbin.MaxNesting+1), bytes.Repeat([]byte{0x0b}, wasmbin.MaxNesting+1))
 			b.fn("tail", ":", 0, []byte{0x12, 0})
 			b.pages(1025)
-		}, func(_ testing.TB, wasm []byte) []byte { return wasm }, []Reason{
+		}, manifest(func(m *abi.Manifest) { m.Tools = []abi.Tool{{Name: "a", Export: "one"}} }), []Reason{
 			{abi.ModuleLimit, "function 2: 1001 blocks"}, {abi.ModuleMalformed, "function 3: instruction 0x12: tail calls: not enabled"},
-			{abi.ModuleImportDenied, "env.system"}, {abi.ModuleLimit, "begins with 67174400 bytes"}, {abi.ModuleABI, "no manifest"}}},
+			{abi.ModuleImportDenied, "env.system"}, {abi.ModuleLimit, "begins with 67174400 bytes"}, {abi.ModuleABI, `no export "one"`}}},
 		{"body does not validate", func(b *builder) { b.fn("bad", ":i", 0) }, nil, []Reason{{abi.ModuleMalformed, ""}}},
 		{"no manifest", nil, func(_ testing.TB, wasm []byte) []byte { return wasm }, []Reason{{abi.ModuleABI, "no manifest"}}},
 		{"two manifests", nil, func(t testing.TB, wasm []byte) []byte {

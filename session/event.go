@@ -79,6 +79,34 @@ type Actions struct {
 	SkipSummarization      bool                    `json:"skipSummarization,omitempty"`
 	Escalate               bool                    `json:"escalate,omitempty"`
 	TransferToAgent        string                  `json:"transferToAgent,omitempty"`
+	Compaction             *Compaction             `json:"compaction,omitempty"` // the event is a record, and no part of the conversation
+}
+
+// A Compaction is a summary that stands for earlier events: those of a span of
+// time, both ends included, that are stored before it, but for the excluded ones.
+// Without a content it stands for nothing.
+type Compaction struct {
+	Start    time.Time      `json:"startTimestamp"`
+	End      time.Time      `json:"endTimestamp"`
+	Content  *genai.Content `json:"compactedContent,omitempty"`
+	Excluded []EventRef     `json:"excludedEvents,omitempty"`
+}
+
+// An EventRef names the events of a run at a time, to the microsecond.
+type EventRef struct {
+	InvocationID string    `json:"invocationId"`
+	Time         time.Time `json:"timestamp"`
+}
+
+// Clone returns a copy of c that shares nothing that callers may change.
+func (c *Compaction) Clone() *Compaction {
+	if c == nil {
+		return nil
+	}
+	out := *c
+	out.Content = CloneContent(c.Content)
+	out.Excluded = slices.Clone(c.Excluded)
+	return &out
 }
 
 // A Confirmation is a question to a person about a call, and the answer. It is
@@ -91,8 +119,12 @@ type Confirmation struct {
 
 // Final reports whether the event can be the last of its step: it skips the
 // model's summary, waits for something long-running, or is a whole answer
-// without calls, responses or a trailing code result.
+// without calls, responses or a trailing code result. A record of a compaction
+// never is.
 func (e *Event) Final() bool {
+	if e.Actions.Compaction != nil {
+		return false
+	}
 	if e.Actions.SkipSummarization || len(e.LongRunningToolIDs) > 0 {
 		return true
 	}
@@ -143,6 +175,7 @@ func (a Actions) Clone() Actions {
 		c.Payload = CloneValue(c.Payload)
 		a.RequestedConfirmations[id] = c
 	}
+	a.Compaction = a.Compaction.Clone()
 	return a
 }
 

@@ -37,7 +37,7 @@ func configCheckCommand(e *env) *cobra.Command {
 			for _, g := range rt.Guards {
 				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v\n", g.Name(), g.Phases())
 			}
-			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, plural(len(file.Agent.Tools), "tool"))
+			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, plural(len(file.AllTools()), "tool"))
 			return nil
 		},
 	}

@@ -77,6 +77,9 @@ func inspect(ctx context.Context, engine *host.Engine, name string, wasm []byte,
 	if err != nil && !isRefused {
 		return nil, err
 	}
+	if isRefused && r.Module != nil && r.Manifest == nil {
+		refused.Reasons = append(refused.Reasons, invalid(ctx, engine, wasm, refused.Reasons)...)
+	}
 	for _, as := range roles {
 		if isRefused {
 			r.Verdicts = append(r.Verdicts, verdict{As: as, Reasons: rejectReasons(wasm, refused.Reasons)})
@@ -85,6 +88,45 @@ func inspect(ctx context.Context, engine *host.Engine, name string, wasm []byte,
 		r.Verdicts = append(r.Verdicts, judge(ctx, module, as))
 	}
 	return r, nil
+}
+
+// invalid returns the reasons that the engine has against the code of a module
+// whose manifest cannot be read. It is asked last, and only about a module that is
+// lawful otherwise: so the module gets a manifest for the occasion.
+func invalid(ctx context.Context, engine *host.Engine, wasm []byte, known []host.Reason) []host.Reason {
+	for _, r := range known {
+		if r.Code != abi.ModuleABI {
+			return nil
+		}
+	}
+	bin, err := wasmbin.Decode(wasm)
+	if err != nil {
+		return nil
+	}
+	manifest := &abi.Manifest{ABI: abi.Version, Name: "unnamed", Version: "0", Tools: []abi.Tool{{Name: "export"}}}
+	for _, x := range bin.Exports {
+		if t, ok := bin.FuncType(x.Index); x.Kind == wasmbin.Func && ok && len(t.Params) == 0 && len(t.Results) <= 1 {
+			manifest.Tools[0].Export = x.Name
+		}
+	}
+	section, err := manifest.Encode()
+	if err != nil {
+		return nil // no export that could be called, for which there is a reason
+	}
+	packed, err := wasmbin.SetCustom(wasm, abi.ManifestSection, section)
+	if err != nil {
+		return nil
+	}
+	var more []host.Reason
+	_, err = engine.Load(ctx, packed)
+	if refused, ok := errors.AsType[*host.RejectError](err); ok {
+		for _, r := range refused.Reasons {
+			if r.Code == abi.ModuleMalformed {
+				more = append(more, r)
+			}
+		}
+	}
+	return more
 }
 
 func wantsOf(m *abi.Manifest) []want {

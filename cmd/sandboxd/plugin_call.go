@@ -258,12 +258,12 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	if bin, err := wasmbin.Decode(wasm); err == nil && len(bin.Custom(abi.ManifestSection)) == 0 {
 		manifest := &abi.Manifest{ABI: abi.Version, Name: "unnamed", Version: "0", Tools: []abi.Tool{{Name: "export", Export: r.flags.export, Raw: true}}}
 		if wasm, err = modules.Pack(ctx, wasm, manifest); err != nil {
-			return moduleError(g.name, g.wasm, err)
+			return r.refused(moduleError(g.name, g.wasm, err))
 		}
 	}
 	module, err := engine.Load(ctx, wasm)
 	if err != nil {
-		return moduleError(g.name, g.wasm, err)
+		return r.refused(moduleError(g.name, g.wasm, err))
 	}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
 	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now,
@@ -284,6 +284,16 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 		c.Output64 = reply.Output
 	}
 	return r.finish(c, reply.Output, limits, nil)
+}
+
+// refused ends the call of a module that is not accepted. As data it has a code,
+// too, and no receipt: nothing ran.
+func (r *toolRun) refused(err error) error {
+	refusal, ok := errors.AsType[*commandError](err)
+	if !ok || refusal.Code == "" {
+		return err
+	}
+	return r.finish(&callReport{Format: 1, Export: r.flags.export, Code: refusal.Code, Message: refusal.What}, nil, host.Limits{}, refusal)
 }
 
 // input reads --input. A value that names a file is that file.

@@ -32,6 +32,9 @@ var wasmModules = map[string][]byte{
 	"spins":   module{export: "answer", code: []byte{0x03, 0x40, 0x0c, 0, 0x0b}}.bytes(),
 	"traps":   module{export: "answer", code: []byte{0x00}}.bytes(),
 	"silent":  module{export: "answer"}.bytes(),
+
+	// Without a manifest, and what it has of code is not valid.
+	"invalid": module{export: "answer", code: []byte{0x41, 0}}.bytes(),
 }
 
 // A module has one export without parameters or results, and perhaps one import of

@@ -186,3 +186,55 @@ func FuzzCheckCode(f *testing.F) {
 		}
 	})
 }
+
+// Lawful Go guests pass: a usual one, and one of nearly all that a module may have.
+func TestCheckCodeOfGoModules(t *testing.T) {
+	tests := []struct {
+		name  string
+		text  string
+		least int // bytes
+	}{
+		{"usual", `import "encoding/json"
+
+//go:wasmexport call
+func call() { json.Marshal([]float64{1}) }`, 2 << 20},
+		{"large", `import (
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"go/parser"
+	"go/token"
+	"image/png"
+	"math/big"
+	"os"
+	"regexp"
+	"text/template"
+)
+
+//go:wasmexport call
+func call() {
+	json.Marshal(big.NewInt(1))
+	xml.Unmarshal(nil, nil)
+	csv.NewReader(os.Stdin).ReadAll()
+	regexp.MustCompile("a")
+	template.Must(template.New("x").Parse("{{.}}")).Execute(os.Stdout, 1)
+	parser.ParseFile(token.NewFileSet(), "x", nil, 0)
+	png.Decode(os.Stdin)
+}`, 6 << 20},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			module := buildGo(t, "package main\n"+test.text+"\nfunc main() {}\n")
+			if len(module) < test.least {
+				t.Fatalf("%d bytes, want at least %d", len(module), test.least)
+			}
+			m, err := Decode(module)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.CheckCode(); err != nil {
+				t.Errorf("%d bytes: %v", len(module), err)
+			}
+		})
+	}
+}

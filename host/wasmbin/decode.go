@@ -38,6 +38,7 @@ func Decode(b []byte) (*Module, error) {
 			break
 		}
 		s.Body, s.End = body.at, r.pos
+		body.refs, body.globals = &d.m.FuncRefs, &d.m.ConstGlobal
 		switch {
 		case s.ID == 13:
 			r.pos = s.Start
@@ -169,11 +170,12 @@ func (d *decoder) section(s *Section, r *reader) {
 	case secTable:
 		total := uint64(0)
 		for range d.vector(r, "tables", 3, MaxTables) {
-			r.refType()
+			t := r.refType()
 			l := r.limits("table")
 			if r.err != nil {
 				return
 			}
+			d.m.TableTypes = append(d.m.TableTypes, t)
 			d.m.Tables = append(d.m.Tables, l)
 			if total += uint64(max(l.Min, l.Max)); total > MaxTableEntries {
 				d.over(r, "table entries", int(total), MaxTableEntries)
@@ -188,14 +190,20 @@ func (d *decoder) section(s *Section, r *reader) {
 			d.m.Memories = append(d.m.Memories, l)
 		}
 	case secGlobal:
-		for range d.vector(r, "globals", 4, MaxGlobals) {
+		d.m.Globals = d.vector(r, "globals", 4, MaxGlobals)
+		for range d.m.Globals {
 			r.globalType()
 			r.constExpr()
 		}
 	case secExport:
 		seen := map[string]bool{}
 		for range d.vector(r, "exports", 3, MaxExports) {
-			e := Export{Name: r.name(), Kind: Kind(r.byte()), Index: r.u32()}
+			e := Export{Name: r.name(), Kind: Kind(r.byte())}
+			if e.Kind == Func {
+				e.Index = r.funcRef()
+			} else {
+				e.Index = r.u32()
+			}
 			if r.err == nil && e.Kind > Global {
 				r.fail("export %s is not known", e.Kind)
 			}
@@ -209,17 +217,18 @@ func (d *decoder) section(s *Section, r *reader) {
 			d.m.Exports = append(d.m.Exports, e)
 		}
 	case secStart:
-		r.u32()
+		d.m.StartFunc = r.funcRef()
 		d.m.Start = true
 	case secElement:
-		for range d.vector(r, "element segments", 3, MaxElements) {
-			r.element()
+		d.m.Elements = d.vector(r, "element segments", 3, MaxElements)
+		for range d.m.Elements {
+			d.element(r)
 		}
 	case secCode:
 		d.code(r)
 	case secData:
 		n := d.vector(r, "data segments", 2, MaxData)
-		d.counts["data"] = n
+		d.m.Data = n
 		for range n {
 			switch flag := r.u32(); flag {
 			case 2:
@@ -238,7 +247,7 @@ func (d *decoder) section(s *Section, r *reader) {
 		}
 	case secDataCount:
 		d.counts["data count"] = int(r.u32())
-		d.counts["has data count"] = 1
+		d.m.DataCount = true
 	}
 }
 
@@ -247,8 +256,8 @@ func (d *decoder) whole(r *reader) {
 	if d.counts["function"] != d.counts["code"] {
 		r.fail("%d functions have %d bodies", d.counts["function"], d.counts["code"])
 	}
-	if d.counts["has data count"] == 1 && d.counts["data count"] != d.counts["data"] {
-		r.fail("%d data segments were announced as %d", d.counts["data"], d.counts["data count"])
+	if d.m.DataCount && d.counts["data count"] != d.m.Data {
+		r.fail("%d data segments were announced as %d", d.m.Data, d.counts["data count"])
 	}
 }
 
@@ -325,7 +334,7 @@ func (r *reader) globalType() {
 
 // element steps over an element segment. The bits of its flag say: passive or
 // declarative, explicit table or declarative, expressions.
-func (r *reader) element() {
+func (d *decoder) element(r *reader) {
 	flag := r.u32()
 	if r.err == nil && flag > 7 {
 		r.fail("element segment flag %d is not known", flag)
@@ -348,14 +357,18 @@ func (r *reader) element() {
 	if flag&4 != 0 {
 		size = 2
 	}
-	for range r.count("elements", size) {
+	n := r.count("items", size)
+	if d.counts["items"] += n; d.counts["items"] > MaxElementItems {
+		d.over(r, "items of element segments", d.counts["items"], MaxElementItems)
+	}
+	for range n {
+		if r.err != nil {
+			return
+		}
 		if flag&4 != 0 {
 			r.constExpr()
 		} else {
-			r.u32()
-		}
-		if r.err != nil {
-			return
+			r.funcRef()
 		}
 	}
 }

@@ -7,7 +7,8 @@ import (
 
 // A Body is one function with a body, whose locals [Decode] has read.
 type Body struct {
-	Locals int // offset in the module of the groups of locals
+	Groups int // number of groups of locals
+	Locals int // offset in the module of the first group
 	Code   int // of the first instruction
 	End    int // behind the last one
 	Count  int // locals, without parameters
@@ -25,8 +26,10 @@ func (m *Module) Bodies() iter.Seq2[int, Body] {
 			r := &reader{b: m.bytes[:s.End], pos: s.Body}
 			for i := range int(r.u32()) {
 				size := int(r.u32())
-				b := Body{Locals: r.pos, End: r.pos + size, bytes: m.bytes}
-				for range r.u32() {
+				b := Body{End: r.pos + size, bytes: m.bytes}
+				b.Groups = int(r.u32())
+				b.Locals = r.pos
+				for range b.Groups {
 					b.Count += int(r.u32())
 					r.pos++
 				}

@@ -225,13 +225,17 @@ func TestInstructionsRefuse(t *testing.T) {
 // goModule is what the Go compiler makes of a program that uses all it knows.
 func goModule(t testing.TB) []byte {
 	t.Helper()
+	return buildGo(t, "package main\nimport \"encoding/json\"\n//go:wasmexport call\nfunc call() { json.Marshal([]float64{1}) }\nfunc main() {}\n")
+}
+
+func buildGo(t testing.TB, text string) []byte {
+	t.Helper()
 	dir := t.TempDir()
 	src, out := filepath.Join(dir, "main.go"), filepath.Join(dir, "main.wasm")
-	text := "package main\nimport \"encoding/json\"\n//go:wasmexport call\nfunc call() { json.Marshal([]float64{1}) }\nfunc main() {}\n"
 	if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-o", out, src)
+	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, src)
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOWORK=off")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)

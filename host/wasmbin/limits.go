@@ -17,6 +17,7 @@ const (
 	MaxGlobals      = 4_000     // globals
 	MaxExports      = 1_000     // exports
 	MaxElements     = 10_000    // element segments
+	MaxElementItems = 128 << 10 // items of all element segments
 	MaxData         = 128 << 10 // data segments: a Go guest has 10,000 per megabyte
 	MaxBodyBytes    = 128 << 10 // one function body
 	MaxLocals       = 1_000     // locals of one function, without parameters

@@ -110,6 +110,12 @@ type Export struct {
 	Index uint32 // in the index space of its kind
 }
 
+// A Ref is where an index lies in the module, encoded in the bytes from Start to End.
+type Ref struct {
+	Start, End int
+	Index      uint32
+}
+
 // A Section is where one section lies in the module.
 type Section struct {
 	ID    byte
@@ -122,16 +128,42 @@ type Section struct {
 // A Module is what the sections of a module declare. It refers to the bytes it
 // was decoded from, which must not change.
 type Module struct {
-	Types     []FuncType
-	Imports   []Import
-	Functions []uint32 // the type of each function with a body
-	Tables    []Limits // those with a body in this module; likewise Memories
-	Memories  []Limits
-	Exports   []Export
-	Start     bool // has a start function
-	Sections  []Section
+	Types      []FuncType
+	Imports    []Import
+	Functions  []uint32    // the type of each function with a body
+	Tables     []Limits    // those of this module, without imported ones; likewise the next three
+	TableTypes []ValueType // of Tables
+	Memories   []Limits
+	Globals    int // number
+	Exports    []Export
+	Start      bool   // has a start function
+	StartFunc  uint32 // its index
+	Elements   int    // number of element segments
+	Data       int    // number of data segments
+	DataCount  bool   // has a section that announces Data
+	FuncRefs   []Ref  // every index of a function outside of bodies, in order
+
+	// ConstGlobal is the highest index of a global in a constant, 0 if there is none.
+	ConstGlobal uint32
+
+	Sections []Section
 
 	bytes []byte
+}
+
+// Bytes returns what the module was decoded from. It must not be changed.
+func (m *Module) Bytes() []byte { return m.bytes }
+
+// Imported returns the number of imports of a kind: the first index of that kind
+// which is the module's own.
+func (m *Module) Imported(k Kind) int {
+	n := 0
+	for _, i := range m.Imports {
+		if i.Kind == k {
+			n++
+		}
+	}
+	return n
 }
 
 // Custom returns the contents of every custom section of that name.

@@ -12,6 +12,10 @@ type reader struct {
 	pos int // next byte, relative to b
 	at  int // offset of b in the module
 	err *Error
+
+	// What a section says of functions and globals, if anyone wants to know.
+	refs    *[]Ref
+	globals *uint32
 }
 
 func (r *reader) fail(format string, args ...any) {
@@ -61,6 +65,16 @@ func (r *reader) u32() uint32 {
 			return v
 		}
 	}
+}
+
+// funcRef reads the index of a function.
+func (r *reader) funcRef() uint32 {
+	from := r.at + r.pos
+	v := r.u32()
+	if r.err == nil && r.refs != nil {
+		*r.refs = append(*r.refs, Ref{from, r.at + r.pos, v})
+	}
+	return v
 }
 
 // signed steps over a signed LEB128 of size bits.
@@ -162,31 +176,35 @@ func (r *reader) limits(what string) Limits {
 	return l
 }
 
-// constExpr steps over a constant expression.
+// constExpr steps over a constant expression: one instruction and its end.
 func (r *reader) constExpr() {
-	for r.err == nil {
-		switch op := r.byte(); op {
-		case 0x0b: // end
-			return
-		case 0x41: // i32.const
-			r.signed(32)
-		case 0x42: // i64.const
-			r.signed(64)
-		case 0x43: // f32.const
-			r.bytes(4)
-		case 0x44: // f64.const
-			r.bytes(8)
-		case 0x23, 0xd2: // global.get, ref.func
-			r.u32()
-		case 0xd0: // ref.null
-			r.refType()
-		case 0xfd: // v128.const
-			if sub := r.u32(); sub != 12 {
-				r.fail("instruction 0xfd %d is not constant", sub)
-			}
-			r.bytes(16)
-		default:
-			r.fail("instruction 0x%02x is not constant", op)
+	switch op := r.byte(); op {
+	case 0x41: // i32.const
+		r.signed(32)
+	case 0x42: // i64.const
+		r.signed(64)
+	case 0x43: // f32.const
+		r.bytes(4)
+	case 0x44: // f64.const
+		r.bytes(8)
+	case 0x23: // global.get
+		if v := r.u32(); r.globals != nil {
+			*r.globals = max(*r.globals, v)
 		}
+	case 0xd2: // ref.func
+		r.funcRef()
+	case 0xd0: // ref.null
+		r.refType()
+	case 0xfd: // v128.const
+		if sub := r.u32(); sub != 12 {
+			r.fail("instruction 0xfd %d is not constant", sub)
+		}
+		r.bytes(16)
+	default:
+		r.fail("instruction 0x%02x is not constant", op)
+	}
+	if end := r.byte(); r.err == nil && end != 0x0b {
+		r.pos--
+		r.fail("instruction 0x%02x in a constant: extended constants are not enabled", end)
 	}
 }

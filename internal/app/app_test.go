@@ -60,6 +60,13 @@ func TestLoadMistakes(t *testing.T) {
 		{"fail open", least + "guards: [{name: g, policy: p, on_failure: allow}]\n", "guards[0].on_failure: unknown key", ""},
 		{"alias", least + "plugins: [&p {name: p, module: m}, *p]\n", "want an object, have an alias", ""},
 		{"settings with a number that is none in JSON", least + "guards: [{name: g, policy: p, settings: {a: 0x10}}]\n", `number "0x10" is not written as in JSON`, ""},
+		{"agent below without a name", strings.Replace(least, "{name: a}", "{name: a, agents: [{type: loop}]}", 1), "agent.agents[0].name: missing", ""},
+		{"agent of no type", strings.Replace(least, "{name: a}", "{name: a, type: graph}", 1), `agent.type: "graph": want one of sequential, parallel, loop`, ""},
+		{"limits below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, limits: {steps: 1}}]}", 1),
+			"agent.agents[0].limits: limits are those of the run", "move them to agent.limits"},
+		{"model below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, model: {use: gemini}}]}", 1), "agent.agents[0].model: name is missing", ""},
+		{"output schema", strings.Replace(least, "{name: a}", "{name: a, output_schema: {pattern: '('}}", 1), "agent.output_schema: ", ""},
+		{"output schema of a number", strings.Replace(least, "{name: a}", "{name: a, output_schema: 3}", 1), "agent.output_schema: ", ""},
 		{"instruction", strings.Replace(least, "{name: a}", "{name: a, instruction: [b]}", 1), "want a text or {file: NAME}, have a list", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,7 +119,17 @@ agent:
   instruction: {file: clerk.md}
   tools: [a, b]
   output_key: out
+  output_schema: {type: object, required: [n], properties: {n: {type: integer, maximum: 10}}}
   limits: {steps: 3, parallel_calls: 2, wall: 90s}
+  agents:
+    - name: line
+      type: loop
+      max_iterations: 2
+      description: Works on it.
+      agents:
+        - name: worker
+          model: {use: script, script: worker.yaml}
+          tools: [exit_loop]
 plugins:
   - name: p
     module: p.wasm

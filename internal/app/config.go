@@ -1,12 +1,16 @@
 package app
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -44,14 +48,35 @@ type Model struct {
 	BaseURL string `yaml:"base_url,omitempty" doc:"gemini: another address of the service; default Google's"`
 }
 
-// Agent is the one agent of the app.
+// Agent is an agent of the app: the one that takes messages, or one below it.
 type Agent struct {
-	Name        string      `yaml:"name" required:"true" doc:"a letter or _, then letters, digits and _"`
-	Description string      `yaml:"description,omitempty" doc:"for the model"`
-	Instruction Text        `yaml:"instruction,omitempty" doc:"for the model: a text, or {file: NAME}; {key} is filled from state"`
-	Tools       []string    `yaml:"tools,omitempty" doc:"names of tools; one that is not listed is not offered and cannot be called"`
-	OutputKey   string      `yaml:"output_key,omitempty" doc:"state key that keeps the final text"`
-	Limits      AgentLimits `yaml:"limits,omitempty" doc:"of one run"`
+	Name          string      `yaml:"name" required:"true" doc:"a letter or _, then letters, digits and _; different for every agent"`
+	Type          string      `yaml:"type,omitempty" enum:"sequential,parallel,loop" doc:"runs its agents one after the other, at the same time, or again and again until one calls exit_loop; absent: an agent with a model"`
+	MaxIterations int         `yaml:"max_iterations,omitempty" doc:"of a loop; default: only the limits of the run"`
+	Description   string      `yaml:"description,omitempty" doc:"for the model, and for the models of other agents"`
+	Model         Model       `yaml:"model,omitempty" doc:"who answers for this agent; default the app's model"`
+	Instruction   Text        `yaml:"instruction,omitempty" doc:"for the model: a text, or {file: NAME}; {key} is filled from state"`
+	Tools         []string    `yaml:"tools,omitempty" doc:"names of tools; one that is not listed is not offered and cannot be called; exit_loop and load_artifacts are always there to be listed"`
+	OutputKey     string      `yaml:"output_key,omitempty" doc:"state key that keeps the final text"`
+	OutputSchema  JSON        `yaml:"output_schema,omitempty" doc:"JSON Schema of the final answer"`
+	Agents        []Agent     `yaml:"agents,omitempty" doc:"agents to which this one can hand the conversation, or which it runs"`
+	Limits        AgentLimits `yaml:"limits,omitempty" doc:"of one run; only of the first agent"`
+}
+
+// each calls f for an agent and all below it, with their places in the file.
+func (a *Agent) each(path string, f func(path string, a *Agent)) {
+	f(path, a)
+	for i := range a.Agents {
+		a.Agents[i].each(fmt.Sprintf("%s.agents[%d]", path, i), f)
+	}
+}
+
+// AllTools returns the names of the tools that any agent of the app lists, sorted.
+func (f *File) AllTools() []string {
+	var names []string
+	f.Agent.each("agent", func(_ string, a *Agent) { names = append(names, a.Tools...) })
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // AgentLimits bound one run.
@@ -59,6 +84,39 @@ type AgentLimits struct {
 	Steps         int      `yaml:"steps,omitempty" doc:"model calls; default 50"`
 	ParallelCalls int      `yaml:"parallel_calls,omitempty" doc:"tool calls at the same time; default 64"`
 	Wall          Duration `yaml:"wall,omitempty" doc:"the whole run; default 10m"`
+}
+
+// outputSchema returns the schema of the agent's answer, nil if it has none.
+func (a *Agent) outputSchema() (*jsonschema.Schema, error) {
+	if a.OutputSchema == nil {
+		return nil, nil
+	}
+	s := &jsonschema.Schema{}
+	if err := json.Unmarshal(a.OutputSchema, s); err != nil {
+		return nil, err
+	}
+	_, err := s.Resolve(nil)
+	return s, err
+}
+
+// check finds what has no meaning for a model.
+func (m *Model) check(path string, add func(path, hint, format string, args ...any)) {
+	switch m.Use {
+	case "script":
+		if m.Script == "" {
+			add(path, "add script: replies.yaml", "script is missing")
+		}
+		if m.Name != "" || m.BaseURL != "" {
+			add(path, "", "name and base_url have no meaning for use: script")
+		}
+	case "gemini":
+		if m.Name == "" {
+			add(path, "add name: MODEL", "name is missing")
+		}
+		if m.Script != "" {
+			add(path+".script", "", "has no meaning for use: gemini")
+		}
+	}
 }
 
 // Plugin is one plugin of the app.
@@ -187,22 +245,19 @@ func (f *File) check() error {
 	if err := abi.ValidName(f.Name); err != nil {
 		add("name", "", "%v", err)
 	}
-	switch f.Model.Use {
-	case "script":
-		if f.Model.Script == "" {
-			add("model", "add script: replies.yaml", "script is missing")
+	f.Model.check("model", add)
+	f.Agent.each("agent", func(path string, a *Agent) {
+		a.Model.check(path+".model", add)
+		if path != "agent" && a.Limits != (AgentLimits{}) {
+			add(path+".limits", "move them to agent.limits", "limits are those of the run")
 		}
-		if f.Model.Name != "" || f.Model.BaseURL != "" {
-			add("model", "", "name and base_url have no meaning for use: script")
+		if a.OutputSchema == nil {
+			return
 		}
-	case "gemini":
-		if f.Model.Name == "" {
-			add("model", "add name: MODEL", "name is missing")
+		if _, err := a.outputSchema(); err != nil {
+			add(path+".output_schema", "", "%v", err)
 		}
-		if f.Model.Script != "" {
-			add("model.script", "", "has no meaning for use: gemini")
-		}
-	}
+	})
 	plugins := map[string]bool{}
 	for i, p := range f.Plugins {
 		path := fmt.Sprintf("plugins[%d]", i)

@@ -10,14 +10,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/flow"
-	"github.com/sandboxd/sandboxd/flow/gemini"
-	"github.com/sandboxd/sandboxd/flow/script"
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/policies"
@@ -107,28 +104,19 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		}
 		rt.Guards = append(rt.Guards, guard)
 	}
-	tools, err := rt.tools()
+	model, err := rt.model(ctx, "model", f.Model, o)
 	if err != nil {
 		return err
 	}
-	model, err := rt.model(ctx, o)
+	agent, err := rt.agent(ctx, "agent", &f.Agent, model, o)
 	if err != nil {
 		return err
-	}
-	instruction := f.Agent.Instruction.Text
-	if name := f.Agent.Instruction.File; name != "" {
-		data, err := os.ReadFile(f.path(name))
-		if err != nil {
-			return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent.instruction"), err)
-		}
-		instruction = string(data)
 	}
 	cfg := flow.Config{
 		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
 	}
-	rt.Runner, err = flow.NewRunner(&flow.Agent{Name: f.Agent.Name, Description: f.Agent.Description, Instruction: instruction,
-		Model: model, Tools: tools, OutputKey: f.Agent.OutputKey}, rt.Store, cfg)
+	rt.Runner, err = flow.NewRunner(agent, rt.Store, cfg)
 	if err != nil {
 		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent"), err)
 	}
@@ -294,70 +282,4 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.G
 		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", g.Name, f.at(path+".settings")+": "+se.Err.Error())
 	}
 	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
-}
-
-// tools picks the agent's tools, in its order, from all plugins.
-func (rt *Runtime) tools() ([]flow.Tool, error) {
-	f := rt.File
-	type offer struct {
-		tool flow.Tool
-		by   []string
-	}
-	offers := map[string]*offer{}
-	var names []string
-	for _, p := range rt.Plugins {
-		for _, t := range p.Tools() {
-			name := t.Spec().Name
-			if offers[name] == nil {
-				offers[name] = &offer{tool: t}
-				names = append(names, name)
-			}
-			offers[name].by = append(offers[name].by, p.Name())
-		}
-	}
-	var tools []flow.Tool
-	seen := map[string]bool{}
-	for i, name := range f.Agent.Tools {
-		path := fmt.Sprintf("agent.tools[%d]", i)
-		of := offers[name]
-		switch {
-		case of == nil:
-			hint := "plugins offer: " + cmp.Or(strings.Join(names, ", "), "nothing")
-			if near := Nearest(name, names); near != "" {
-				hint = fmt.Sprintf("did you mean %s?", near)
-			}
-			return nil, bad(abi.ConfigInvalid, hint, "%s: no plugin offers tool %q", f.at(path), name)
-		case len(of.by) > 1:
-			return nil, bad(abi.VersionConflict, fmt.Sprintf("rename one: tools: {%s: {as: %s_%s}}", name, of.by[1], name),
-				"tool %s: offered by plugins %s", name, strings.Join(of.by, " and "))
-		case seen[name]:
-			return nil, bad(abi.ConfigInvalid, "", "%s: %q is there twice", f.at(path), name)
-		}
-		seen[name] = true
-		tools = append(tools, of.tool)
-	}
-	return tools, nil
-}
-
-func (rt *Runtime) model(ctx context.Context, o Options) (flow.Model, error) {
-	f := rt.File
-	if f.Model.Use == "script" {
-		m, err := script.Open(f.path(f.Model.Script))
-		if err != nil {
-			return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at("model.script"), err)
-		}
-		return m, nil
-	}
-	key := ""
-	if o.Getenv != nil {
-		key = o.Getenv("GEMINI_API_KEY")
-	}
-	if key == "" {
-		return nil, bad(abi.ConfigInvalid, "export GEMINI_API_KEY=…, or use: script", "model: variable GEMINI_API_KEY is not set")
-	}
-	m, err := gemini.New(ctx, gemini.Config{Name: f.Model.Name, APIKey: key, BaseURL: f.Model.BaseURL})
-	if err != nil {
-		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at("model"), err)
-	}
-	return m, nil
 }

@@ -21,6 +21,8 @@ func Schema() []byte {
 
 func schemaOf(t reflect.Type) map[string]any {
 	switch t {
+	case reflect.TypeFor[[]Agent](): // agents below agents
+		return map[string]any{"type": "array", "items": map[string]any{"$ref": "#/properties/agent"}}
 	case reflect.TypeFor[Text]():
 		return map[string]any{"oneOf": []any{
 			map[string]any{"type": "string"},

@@ -136,6 +136,10 @@ func eventForm(e *session.Event) map[string]any {
 // sessionEventForm is the shape of a stored event.
 func sessionEventForm(e *session.Event) map[string]any {
 	m := object("author", e.Author)
+	if e.Actions.Compaction != nil {
+		m["parts"] = []any{"compaction"}
+		return m
+	}
 	if e.Content == nil {
 		return m
 	}

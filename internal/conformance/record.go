@@ -19,6 +19,7 @@ type recorder struct {
 	hooks     []any
 	listCalls map[string]any
 	queries   []any
+	inputs    []any // of the summarizer
 	effects   []Effect
 	bad       error // what a guest said and nobody could read
 }
@@ -71,6 +72,16 @@ func (r *recorder) searched(query string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queries = append(r.queries, query)
+}
+
+func (r *recorder) summarized(events []*session.Event) {
+	var form []any
+	for _, e := range events {
+		form = append(form, object("author", e.Author, "content", generic(e.Content)))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inputs = append(r.inputs, form)
 }
 
 // A hookEntry is one entry of a plugin's or agent's list of hooks.

@@ -38,6 +38,7 @@ func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (
 	set(out, "hook_log", s.rec.hooks)
 	set(out, "toolset_list_calls", s.rec.listCalls)
 	set(out, "memory_queries", s.rec.queries)
+	set(out, "summarizer_inputs", s.rec.inputs)
 	key := sessionKey("", "")
 	sess, err := s.store.Get(ctx, key)
 	if err != nil {

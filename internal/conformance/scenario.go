@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -44,10 +45,6 @@ type scenario struct {
 
 func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (*scenario, error) {
 	s := &scenario{v: v, handlers: handlers, rec: rec, store: session.NewMemory()}
-	switch {
-	case v.Compaction != nil:
-		return nil, notBuilt("compaction")
-	}
 	var err error
 	if s.agent, err = s.buildAgent(ctx, v.Agent); err != nil {
 		return nil, err
@@ -62,6 +59,10 @@ func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorde
 		}
 	}
 	cfg := flow.Config{Hooks: s.plugins, Memory: &scriptedMemory{v.Memory, rec}}
+	if c := v.Compaction; c != nil {
+		cfg.Compaction = &flow.Compaction{Interval: c.Interval, Overlap: c.Overlap, TokenThreshold: c.TokenThreshold, Retention: c.Retention,
+			Summarizer: &scriptedSummarizer{spec: c, rec: rec}}
+	}
 	if !v.NoArtifactService {
 		s.artifacts = flow.NewMemoryArtifacts()
 		cfg.Artifacts = s.artifacts
@@ -75,11 +76,12 @@ func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorde
 	}
 	var seeds []*session.Event
 	for i, e := range v.SeedEvents {
-		if e.Compaction != nil {
-			return nil, notBuilt("compaction")
-		}
 		ev := e.event()
 		ev.ID, ev.Time = fmt.Sprintf("seed-%d", i), time.Unix(int64(i), 0)
+		if e.Summary != "" {
+			ev.Actions.Compaction = &session.Compaction{Start: time.Unix(0, 0), End: time.Unix(int64(i-1), 0),
+				Content: genai.NewContentFromText(e.Summary, genai.RoleModel)}
+		}
 		seeds = append(seeds, ev)
 	}
 	if err := s.runner.Import(ctx, key, seeds); err != nil {
@@ -293,6 +295,27 @@ func (m *scriptedMemory) Search(_ context.Context, _ session.Key, query string) 
 		found = append(found, flow.MemoryEntry{Author: e.Author, Content: genai.NewContentFromText(e.Text, genai.RoleUser), Time: e.Timestamp})
 	}
 	return found, nil
+}
+
+// A scriptedSummarizer gives one summary after the other.
+type scriptedSummarizer struct {
+	spec *compactionSpec
+	rec  *recorder
+
+	mu sync.Mutex
+	n  int
+}
+
+func (s *scriptedSummarizer) Summarize(_ context.Context, events []*session.Event) (flow.Summary, error) {
+	s.rec.summarized(events)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spec.SummarizerError != "" {
+		return flow.Summary{}, errors.New(s.spec.SummarizerError)
+	}
+	i := min(s.n, len(s.spec.Summaries)-1)
+	s.n++
+	return flow.Summary{Content: genai.NewContentFromText(s.spec.Summaries[i], genai.RoleModel)}, nil
 }
 
 // A requestTool only edits requests.

@@ -42,7 +42,7 @@ type Vector struct {
 		Branch         string `json:"branch"`
 		IsolationScope string `json:"isolation_scope"`
 	} `json:"invocation"`
-	Compaction json.RawMessage                  `json:"compaction"`
+	Compaction *compactionSpec                  `json:"compaction"`
 	Chunks     []*genai.GenerateContentResponse `json:"chunks"`
 	Unordered  []string                         `json:"unordered"`
 	Loose      []string                         `json:"loose"`
@@ -154,14 +154,14 @@ type turnSpec struct {
 }
 
 type seedEvent struct {
-	Author              string          `json:"author"`
-	Content             *genai.Content  `json:"content"`
-	Branch              string          `json:"branch"`
-	IsolationScope      string          `json:"isolation_scope"`
-	LongRunningToolIDs  []string        `json:"long_running_tool_ids"`
-	InputTranscription  string          `json:"input_transcription"`
-	OutputTranscription string          `json:"output_transcription"`
-	Compaction          json.RawMessage `json:"compaction_summary"`
+	Author              string         `json:"author"`
+	Content             *genai.Content `json:"content"`
+	Branch              string         `json:"branch"`
+	IsolationScope      string         `json:"isolation_scope"`
+	LongRunningToolIDs  []string       `json:"long_running_tool_ids"`
+	InputTranscription  string         `json:"input_transcription"`
+	OutputTranscription string         `json:"output_transcription"`
+	Summary             string         `json:"compaction_summary"`
 }
 
 func (s seedEvent) event() *session.Event {
@@ -181,6 +181,15 @@ type memorySpec struct {
 	Author    string    `json:"author"`
 	Text      string    `json:"text"`
 	Timestamp time.Time `json:"timestamp"`
+}
+
+type compactionSpec struct {
+	Interval        int      `json:"compaction_interval"`
+	Overlap         int      `json:"overlap_size"`
+	TokenThreshold  int      `json:"token_threshold"`
+	Retention       int      `json:"event_retention_size"`
+	Summaries       []string `json:"summaries"`
+	SummarizerError string   `json:"summarizer_error"`
 }
 
 type artifactSpec struct {

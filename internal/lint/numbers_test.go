@@ -112,7 +112,8 @@ func runLimits(t *testing.T) string {
 	cfg := reflect.ValueOf(r).Elem().FieldByName("cfg")
 	number := func(name string) int { return int(cfg.FieldByName("Limits").FieldByName(name).Int()) }
 	return table("one run | default",
-		[]any{"steps (model calls)", number("Steps")},
+		[]any{"steps (model calls, those of agents inside included)", number("Steps")},
+		[]any{"agents that run inside calls of tools, one inside the other", number("Depth")},
 		[]any{"tool calls of one step that are looked at", number("CallsPerStep")},
 		[]any{"tool calls that run at the same time", number("Parallel")},
 		[]any{"the whole run", time.Duration(number("Wall"))},

@@ -65,7 +65,7 @@ type trial struct {
 	*subject
 	*Case
 	wasm    []byte
-	witness *upload
+	witness *guest
 	calls   []*attempt // in order
 	specs   []*callSpec
 }

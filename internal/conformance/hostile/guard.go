@@ -3,6 +3,7 @@ package hostile
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -55,23 +56,19 @@ func (g *guest) began() (int, json.RawMessage) { return int(g.starts.Load()), ni
 func (g *guest) reset()                        { g.starts.Store(0) }
 
 // witness uploads the witness.
-func (s *subject) witness(ctx context.Context, c Corpus) (*upload, error) {
-	wasm, err := c.named("witness")
-	if err != nil {
-		return nil, err
-	}
-	module, err := s.engine.Load(ctx, wasm)
-	if err != nil {
-		return nil, err
-	}
+func (s *subject) witness(ctx context.Context, c Corpus) (*guest, error) {
 	starts := &atomic.Int64{}
 	grants := grantable([]string{"log"})
-	plugin, err := plugins.New(module, plugins.Config{Grants: grants, Ceiling: grants, Audit: s.audit, Logger: slog.New(&s.logs),
+	tools, err := s.named(ctx, c, "witness", plugins.Config{Grants: grants, Ceiling: grants, Audit: s.audit, Logger: slog.New(&s.logs),
 		Trace: func(string, string, host.HostCall) { starts.Add(1) }})
 	if err != nil {
 		return nil, err
 	}
-	return &upload{plugin: plugin, starts: starts}, nil
+	tool, ok := tools[0].(flow.Handler)
+	if !ok {
+		return nil, errors.New("witness: no handler")
+	}
+	return &guest{tool, starts}, nil
 }
 
 // guardAll calls a tool behind the guard: the tool in Go and as a guest, the guard
@@ -83,13 +80,9 @@ func (t *trial) guardAll(ctx context.Context, up *upload) (string, error) {
 	allow := func(name string) flow.Guard {
 		return policies.Func(name, func(context.Context, *abi.Question) abi.Verdict { return abi.Allow() }, t.Manifest.Guard.Phases...)
 	}
-	tool, ok := t.witness.plugin.Tools()[0].(flow.Handler)
-	if !ok {
-		return "", fmt.Errorf("witness: no handler")
-	}
 	handlers := map[string]handler{
-		"native":  &native{spec: flow.Spec{Name: tool.Spec().Name, Grants: tool.Spec().Grants}},
-		"witness": &guest{tool, t.witness.starts},
+		"native":  &native{spec: flow.Spec{Name: t.witness.Spec().Name, Grants: t.witness.Spec().Grants}},
+		"witness": t.witness,
 	}
 	for _, kind := range []string{"native", "witness"} {
 		for place, where := range []string{"first", "middle", "last"} {

@@ -1,14 +1,11 @@
 package hostile
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
@@ -26,7 +23,7 @@ type subject struct {
 	engine *host.Engine
 	audit  *audit.Memory
 	logs   logs
-	echo   *host.Module
+	echo   []flow.Tool // of another tenant
 }
 
 // logs keeps what guests log.
@@ -66,11 +63,7 @@ func openSubject(ctx context.Context, c Corpus) (*subject, error) {
 	if s.engine, err = host.Open(ctx, host.Config{Audit: s.audit}); err != nil {
 		return nil, err
 	}
-	echo, err := c.named("echo")
-	if err == nil {
-		s.echo, err = s.engine.Load(ctx, echo)
-	}
-	if err == nil {
+	if s.echo, err = s.named(ctx, c, "echo", plugins.Config{}); err == nil {
 		err = s.callEcho(ctx)
 	}
 	if err != nil {
@@ -79,15 +72,32 @@ func openSubject(ctx context.Context, c Corpus) (*subject, error) {
 	return s, nil
 }
 
+// named makes tools of a lawful module of the corpus.
+func (s *subject) named(ctx context.Context, c Corpus, name string, cfg plugins.Config) ([]flow.Tool, error) {
+	wasm, err := c.named(name)
+	if err != nil {
+		return nil, err
+	}
+	module, err := s.engine.Load(ctx, wasm)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := plugins.New(module, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return plugin.Tools(), nil
+}
+
 // callEcho makes a lawful call and checks the answer.
 func (s *subject) callEcho(ctx context.Context) error {
-	input := []byte(`{"neighbour":"å quiet ∞ one"}`)
-	reply, err := s.echo.Call(ctx, &host.Call{Kind: abi.KindTool, Export: "run", Input: input})
-	if err != nil {
+	const quiet = "å quiet ∞ one"
+	a := &attempt{tenant: "neighbour", tool: "echo", tools: s.echo, args: map[string]any{"neighbour": quiet}}
+	if err := s.run(ctx, a); err != nil {
 		return err
 	}
-	if !bytes.Equal(reply.Output, input) {
-		return fmt.Errorf("answers %q to %q", cut(string(reply.Output)), input)
+	if a.code != abi.OK || a.response["neighbour"] != quiet {
+		return fmt.Errorf("%s: answers %s", a.code, show(a.response))
 	}
 	return nil
 }
@@ -122,8 +132,7 @@ func (s *subject) neighbour(ctx context.Context) (stop func() error) {
 type upload struct {
 	plugin *plugins.Plugin
 	guard  flow.Guard
-	gated  error         // why the gates for guards do not let it in
-	starts *atomic.Int64 // host calls of a witness
+	gated  error // why the gates for guards do not let it in
 }
 
 // A refusal is an upload that was not accepted.
@@ -176,32 +185,4 @@ func (s *subject) guard(ctx context.Context, k *Case, module *host.Module) (*upl
 		return &upload{guard: g}, nil
 	}
 	return &upload{guard: &ungated{module: module, limits: k.Limits.host()}, gated: err}, nil
-}
-
-// An ungated guard is one that its gates refuse: it shows that the dispatcher would
-// deny without them, too.
-type ungated struct {
-	module *host.Module
-	limits host.Limits
-}
-
-func (g *ungated) def() abi.Guard { return g.module.Manifest().Guards[0] }
-
-func (g *ungated) Name() string         { return g.def().Name }
-func (g *ungated) Version() string      { return g.module.Digest().String() }
-func (g *ungated) Phases() []abi.Phase  { return g.def().Phases }
-func (g *ungated) Mutates() []abi.Phase { return g.def().Mutates }
-
-func (g *ungated) Judge(ctx context.Context, q *abi.Question) (abi.Verdict, error) {
-	asked := *q
-	asked.Guard = g.Name()
-	input, err := abi.Marshal(&asked)
-	if err != nil {
-		return abi.Verdict{}, err
-	}
-	reply, err := g.module.Call(ctx, &host.Call{Kind: abi.KindGuard, Export: cmp.Or(g.def().Export, abi.ExportCall), Input: input, Limits: g.limits})
-	if err != nil {
-		return abi.Verdict{}, err
-	}
-	return abi.ParseVerdict(reply.Output, &asked)
 }

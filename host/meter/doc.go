@@ -1,0 +1,50 @@
+// Package meter rewrites a WebAssembly module so that its work is counted and can
+// be stopped, whatever its instructions are: an engine alone can neither interrupt
+// calls without loops nor one long instruction, and a guest that computes without
+// a break keeps the garbage collector of the whole process waiting.
+//
+// # Fuel
+//
+// Fuel is a count of guest work. Every run of instructions that are executed
+// together is charged when it begins: an instruction costs 1, one that only
+// structures code nothing, a call of a guest function 5, and a call of a host
+// function or a growth [HostCall]. Instructions that work on a length are charged
+// for it before they run, on top: memory.fill, memory.copy and memory.init 1 for
+// each 8 bytes, memory.grow the same for what it asks for, and table.fill,
+// table.copy, table.init and table.grow 1 for each entry. What is charged for one
+// of them ends at 64 MiB or the entries that a table can have; a longer one fails.
+//
+// The count depends on the instructions that ran and on nothing else, so it is the
+// same in every run that computes the same.
+//
+// # Slices
+//
+// An instance begins with no fuel. When the fuel of a function is below zero, at
+// its entry, at the head of a loop and at an instruction with a length, it calls
+// the one function that the rewritten module imports beside its own, [Refill]. That
+// finds what is left, negative, in [Fuel] and puts the fuel of the next slice there,
+// or ends the call by a panic. So between two calls of it lies at most a slice, one
+// function without loops, or one instruction.
+//
+// # Depth
+//
+// Calls of guest functions within each other are counted as well. A frame counts 1,
+// and 1 more for each 32 parameters and locals. A function whose frame does not fit
+// calls Refill with [Depth] negative. Functions that call no guest function are not
+// counted.
+//
+// # State
+//
+// Both counts are globals behind all globals of the module. Fuel is what is left of the slice whenever no guest function
+// runs and whenever one has called the host; within a function it is a local, so
+// after a trap it may lack what the last function did since its last call. Depth
+// has to be set before every call of an export. The start function is not run at
+// instantiation but exported as [Start].
+//
+// # What the guest can name
+//
+// Rewrite checks every index in the module against what the module itself declares
+// before it adds anything, and what it adds to code takes from the stack only what
+// it has put there. So code that names or touches what was added does not exist in
+// its output, and the engine's validation of the output judges the original as well.
+package meter
