@@ -132,7 +132,10 @@ func reporter(sink audit.Sink, log *slog.Logger) func(ctx context.Context, entry
 
 // openWork makes the private directory, where the engine makes one of its own.
 func (c *compiler) openWork() error {
-	temp := os.TempDir()
+	temp, err := filepath.Abs(os.TempDir()) // the child has another working directory
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
 	info, err := os.Stat(temp)
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)

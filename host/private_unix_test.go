@@ -82,9 +82,14 @@ func TestTemporaryDirectory(t *testing.T) {
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
+	t.Chdir(filepath.Dir(dir))
+	t.Setenv("TMPDIR", filepath.Base(dir)) // a relative name is as good
 	e, err := Open(t.Context(), Config{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := e.Load(t.Context(), packed(t, plain().bytes())); err != nil {
+		t.Error(err)
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
