@@ -12,9 +12,9 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
-	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -44,8 +44,9 @@ type Call struct {
 
 // Call runs one export in a fresh instance and returns what it answered. Every
 // other end is a [*GuestError]; ctx ending early is one with the code cancelled.
-// Call returns soon after the deadline of c.Limits or the end of ctx, whichever
-// is first. It starts no goroutine that outlives it, and keeps nothing of c. Only
+// Call returns soon after the deadline of c.Limits, the last of its fuel or the end
+// of ctx, whichever is first. It starts no goroutine that outlives it, and keeps
+// nothing of c. Only
 // as many guards run at once as there are processors; the deadline does not
 // include the wait for a turn, which ctx bounds.
 //
@@ -77,7 +78,8 @@ type frame struct {
 
 	ctx     context.Context // parent with the deadline, once the clock runs
 	cancel  context.CancelFunc
-	started time.Time     // when the clock began; zero until then
+	made    time.Time     // when the instance was asked for; zero until then
+	started time.Time     // when the clock that runs began; zero until then
 	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
 	now     time.Time     // wall time at the start
 	wall    time.Duration
@@ -85,6 +87,7 @@ type frame struct {
 	live    bool // the export runs, so grants are effective
 
 	memory     memory
+	fuel       fuel
 	hostCalls  int
 	used       []string
 	denied     []string
@@ -172,11 +175,19 @@ func (f *frame) run() (err error) {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
 	instance, err := f.instantiate()
-	if instance != nil {
-		defer instance.Close(context.Background())
-	}
 	if err != nil {
 		return err
+	}
+	defer func() {
+		f.fuel.used = f.spent()
+		instance.Close(context.Background())
+	}()
+	f.meter(instance)
+	f.fill(max(f.limits.Fuel, toolLimits.Fuel))
+	if m.start {
+		if _, err := f.invoke(instance, meter.Start); err != nil {
+			return err
+		}
 	}
 	if m.entries[abi.ExportInitialize] {
 		if _, err := f.invoke(instance, abi.ExportInitialize); err != nil {
@@ -184,6 +195,7 @@ func (f *frame) run() (err error) {
 		}
 	}
 	f.startClock(f.limits.Wall)
+	f.fill(f.limits.Fuel)
 	f.begin()
 	code, err := f.invoke(instance, f.call.Export)
 	switch {
@@ -205,6 +217,7 @@ func (f *frame) run() (err error) {
 // and initialised.
 func (f *frame) instantiate() (api.Module, error) {
 	f.startClock(f.limits.Startup)
+	// No code of the guest runs here: the meter took the start function out.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := experimental.WithMemoryAllocator(&frameContext{f.ctx, f}, &f.memory)
 	return f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
@@ -220,6 +233,9 @@ func (noRandom) Read([]byte) (int, error) { return 0, errors.New("no randomness 
 func (f *frame) startClock(bound time.Duration) {
 	f.cancel()
 	f.started, f.bound = time.Now(), bound
+	if f.made.IsZero() {
+		f.made = f.started
+	}
 	f.ctx, f.cancel = context.WithTimeout(f.parent, bound)
 }
 
@@ -244,6 +260,7 @@ func (f *frame) begin() {
 
 // invoke calls one export and returns its code, the low 32 bits of its result.
 func (f *frame) invoke(instance api.Module, export string) (int32, error) {
+	f.fuel.depth.Set(uint64(f.limits.Depth))
 	results, err := instance.ExportedFunction(export).Call(&frameContext{f.ctx, f})
 	if err != nil || len(results) == 0 {
 		return 0, err
@@ -253,7 +270,7 @@ func (f *frame) invoke(instance api.Module, export string) (int32, error) {
 
 func (f *frame) receipt() Receipt {
 	return Receipt{
-		Module: f.module.digest.String(), WallUS: f.wall.Microseconds(), PeakBytes: f.memory.peak,
+		Module: f.module.digest.String(), WallUS: f.wall.Microseconds(), Fuel: f.fuel.used, PeakBytes: f.memory.peak,
 		HostCalls: f.hostCalls, Used: f.used, Denied: f.denied, DeniedMore: f.deniedMore, LogBytes: int(f.limits.LogBytes - f.logs.left),
 	}
 }
@@ -270,7 +287,6 @@ func (a *abort) Error() string { return string(a.code) + ": " + a.detail }
 func (f *frame) failure(err error) *GuestError {
 	e := &GuestError{Code: abi.GuestTrap}
 	a, aborted := errors.AsType[*abort](err)
-	_, closed := errors.AsType[*sys.ExitError](err)
 	switch {
 	case aborted && a.code != abi.Cancelled:
 		e.Code, e.Detail = a.code, a.detail
@@ -279,8 +295,7 @@ func (f *frame) failure(err error) *GuestError {
 		if aborted {
 			e.Detail = a.detail
 		}
-	case f.expired || closed:
-		// The engine closes an instance for no other reason: proc_exit aborts.
+	case f.expired:
 		e.Code, e.Detail = abi.GuestTimeout, fmt.Sprintf("limit %v", f.bound)
 	case strings.HasSuffix(err.Error(), "stack overflow") && !strings.Contains(err.Error(), "\n"):
 		e.Code, e.Detail = abi.GuestStack, "stack overflow"

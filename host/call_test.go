@@ -83,7 +83,7 @@ func TestEndings(t *testing.T) {
 			b := &builder{}
 			b.fn("call", ":", 1, callFn(0))
 			return b
-		}(), Limits{Wall: time.Minute}, abi.GuestStack, "stack overflow"},
+		}(), Limits{Wall: time.Minute}, abi.GuestStack, "more frames than 10000"},
 		{"traps", one(":", nil, func(map[string]int) []byte { return unreachable }), Limits{}, abi.GuestTrap, "unreachable"},
 		{"traps in start", func() *builder {
 			b := plain()

@@ -57,8 +57,7 @@ func TestInProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // the second time from the engine's memory
-			m := &Module{digest: Digest{1}}
-			if err := e.compileAlone(t.Context(), m, wasm); err != nil {
+			if _, err := e.compiler.compile(t.Context(), Digest{1}, wasm); err != nil {
 				t.Fatal(err)
 			}
 		}

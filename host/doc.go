@@ -5,7 +5,8 @@
 //
 // # The way of a call
 //
-// [Open] makes an [Engine]; [Engine.Load] checks and compiles a module;
+// [Open] makes an [Engine]; [Engine.Load] checks a module, has package meter count
+// its work, and compiles it;
 // [Module.Call] is the only way to run code of a guest. Whatever a guest does,
 // Call returns in bounded time with a [Reply] or a [*GuestError], and either
 // carries a [Receipt].
@@ -29,8 +30,9 @@
 // guest, a line in [Receipt.Denied] to the operator, and has no effect.
 //
 // A guard, and the check of its settings, may log and nothing else, whatever it
-// was granted. Its wall clock is [Call.Now] and its randomness comes from
-// [Call.Seed], so that a judgement can be repeated.
+// was granted. Its wall clock is [Call.Now], its monotonic clock counts its
+// own work, and its randomness comes from [Call.Seed], so that a judgement can be
+// repeated.
 //
 // Until the export runs, that is in the start function and in _initialize, no
 // grant is effective, and nothing that these set outlives them on the host's

@@ -67,6 +67,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.runtime = e.compiler.runtime
+	if err := installMeter(ctx, e.runtime); err != nil {
+		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
+	}
 	for name, funcs := range hostModules {
 		if err := install(ctx, e.runtime, name, funcs); err != nil {
 			return nil, errors.Join(fmt.Errorf("host module %s: %w", name, err), e.Close())

@@ -24,7 +24,7 @@ const (
 // hostFunctions are the imports of sandboxd:host, see [abi.HostFunctions].
 var hostFunctions = []function{
 	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.input)) }},
-	{"input_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(mem, s, f.input) }},
+	{"input_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(f, mem, s, f.input) }},
 	{"output_set", "ii:", counted | onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		b := bytesAt(mem, uint64(uint32(s[0])), uint64(uint32(s[1])))
 		if int64(len(b)) > f.limits.OutputBytes {
@@ -32,7 +32,7 @@ var hostFunctions = []function{
 		}
 		f.setOutput(b)
 	}},
-	{"reply_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(mem, s, f.reply) }},
+	{"reply_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(f, mem, s, f.reply) }},
 
 	hostCall("log", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.LogRequest
@@ -318,12 +318,13 @@ func (f *frame) answer(name string, run hostCallFunc, mem api.Memory, ptr, n, bo
 }
 
 // copyOut copies part of data to the guest: ptr, off and len from the stack.
-func copyOut(mem api.Memory, s []uint64, data []byte) uint64 {
+func copyOut(f *frame, mem api.Memory, s []uint64, data []byte) uint64 {
 	to := bytesAt(mem, uint64(uint32(s[0])), uint64(uint32(s[2])))
 	off := uint64(uint32(s[1]))
 	if off >= uint64(len(data)) {
 		return 0
 	}
+	f.charge(min(uint64(len(to)), uint64(len(data))-off))
 	return uint64(copy(to, data[off:]))
 }
 

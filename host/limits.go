@@ -13,7 +13,9 @@ import (
 type Limits struct {
 	MemoryBytes  int64         // linear memory and blocks together; default 64 MiB (16 MiB)
 	Wall         time.Duration // from the moment an initialised instance is given; default 5s (50ms)
-	Startup      time.Duration // making an instance: instantiation, start function and _initialize; default 5s
+	Startup      time.Duration // making an instance: instantiation, start function and _initialize, which have the fuel of a tool; default 5s
+	Fuel         int64         // guest work as package host/meter counts it, a count that repeats; default 2e9 (2e7)
+	Depth        int           // frames of guest functions that call each other, large ones count more; default 10000
 	InputBytes   int64         // the input; default 4 MiB
 	OutputBytes  int64         // the output; default 1 MiB
 	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000
@@ -25,10 +27,11 @@ type Limits struct {
 
 var (
 	toolLimits = Limits{
-		MemoryBytes: 64 << 20, Wall: 5 * time.Second, Startup: 5 * time.Second, InputBytes: 4 << 20, OutputBytes: 1 << 20,
+		MemoryBytes: 64 << 20, Wall: 5 * time.Second, Startup: 5 * time.Second, Fuel: 2e9, Depth: 10_000,
+		InputBytes: 4 << 20, OutputBytes: 1 << 20,
 		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20,
 	}
-	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond}.or(toolLimits)
+	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Fuel: 2e7}.or(toolLimits)
 )
 
 // DefaultLimits returns the limits of a call of that kind, with no field zero.
@@ -47,6 +50,8 @@ func (l Limits) Narrow(m Limits) Limits {
 		MemoryBytes:  lower(l.MemoryBytes, m.MemoryBytes),
 		Wall:         lower(l.Wall, m.Wall),
 		Startup:      lower(l.Startup, m.Startup),
+		Fuel:         lower(l.Fuel, m.Fuel),
+		Depth:        lower(l.Depth, m.Depth),
 		InputBytes:   lower(l.InputBytes, m.InputBytes),
 		OutputBytes:  lower(l.OutputBytes, m.OutputBytes),
 		HostCalls:    lower(l.HostCalls, m.HostCalls),
@@ -73,6 +78,8 @@ func (l Limits) or(m Limits) Limits {
 		MemoryBytes:  either(l.MemoryBytes, m.MemoryBytes),
 		Wall:         either(l.Wall, m.Wall),
 		Startup:      either(l.Startup, m.Startup),
+		Fuel:         either(l.Fuel, m.Fuel),
+		Depth:        either(l.Depth, m.Depth),
 		InputBytes:   either(l.InputBytes, m.InputBytes),
 		OutputBytes:  either(l.OutputBytes, m.OutputBytes),
 		HostCalls:    either(l.HostCalls, m.HostCalls),

@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -59,6 +60,7 @@ type Module struct {
 	manifest *abi.Manifest
 	imports  []Import
 	minimum  int64           // bytes of linear memory that an instance begins with
+	start    bool            // has a start function
 	entries  map[string]bool // exports that can be called
 	compiled wazero.CompiledModule
 }
@@ -121,11 +123,10 @@ func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 	if len(why) > 0 {
 		return nil, &RejectError{digest, why}
 	}
-	shared := code(bin)
-	from := Digest(sha256.Sum256(shared))
+	// Rewriting gives the same bytes for the same code.
+	from := Digest(sha256.Sum256(code(bin)))
 	if m.compiled = e.compiled[from]; m.compiled == nil {
-		var err error
-		if m.compiled, err = e.compiler.compile(ctx, digest, shared); err != nil {
+		if err := m.compile(ctx, bin); err != nil {
 			return nil, err
 		}
 		e.compiled[from] = m.compiled
@@ -154,7 +155,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.compileAlone(ctx, m, code(bin)); err != nil {
+	if err := e.compileAlone(ctx, m, bin); err != nil {
 		return nil, err
 	}
 	defer m.compiled.Close(context.WithoutCancel(ctx))
@@ -179,7 +180,7 @@ func (e *Engine) acquire(ctx context.Context) error {
 }
 
 // compileAlone compiles the code of a module that is not kept.
-func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error {
+func (e *Engine) compileAlone(ctx context.Context, m *Module, bin *wasmbin.Module) error {
 	if err := e.acquire(ctx); err != nil {
 		return err
 	}
@@ -187,9 +188,7 @@ func (e *Engine) compileAlone(ctx context.Context, m *Module, code []byte) error
 	if _, err := e.loaded(m.digest); err != nil {
 		return err
 	}
-	var err error
-	m.compiled, err = e.compiler.compile(ctx, m.digest, code)
-	return err
+	return m.compile(ctx, bin)
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -209,7 +208,7 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reaso
 	if err != nil {
 		return nil, nil, structural(err)
 	}
-	m := &Module{engine: e, digest: d, size: len(wasm), entries: map[string]bool{}}
+	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
 	why := append(structural(bin.CheckCode()), m.checkImports(bin)...)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
@@ -350,6 +349,16 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 // code returns what of a module is compiled: all but the custom sections, which
 // mean nothing to the engine. The names of functions stay, for traces.
 func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
+
+// compile meters the module's code and compiles it.
+func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) error {
+	code, err := meter.Rewrite(bin)
+	if err != nil {
+		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
+	}
+	m.compiled, err = m.engine.compiler.compile(ctx, m.digest, code)
+	return err
+}
 
 // reasons splits a joined error into its parts.
 func reasons(code abi.Code, err error) []Reason {

@@ -21,6 +21,7 @@ type Receipt struct {
 	Module    string   `json:"module"` // digest of the module
 	Code      abi.Code `json:"code"`   // outcome
 	WallUS    int64    `json:"wall_us"`
+	Fuel      int64    `json:"fuel"`       // work of the export, as package host/meter counts it; after a trap what was counted by then
 	PeakBytes int64    `json:"peak_bytes"` // most linear memory and blocks held at once
 	HostCalls int      `json:"host_calls"`
 	Used      []string `json:"used,omitempty"`   // capabilities used, each once, in order of first use

@@ -34,6 +34,7 @@ const (
 type wasi struct {
 	random func([]byte)
 	drawn  uint64
+	slept  time.Duration
 }
 
 func newWASI(seed []byte, guard bool) wasi {
@@ -193,28 +194,25 @@ func vectors(mem api.Memory, ptr, n uint64) [][]byte {
 }
 
 // time returns the time of a clock in nanoseconds: 0 is the wall clock, in whole
-// milliseconds, 1 the monotonic one, which is real and counts from the start.
+// milliseconds, 1 the monotonic one, which counts from the making of the instance.
+// For a guard, whose judgement repeats, a unit of its fuel is a nanosecond of it.
 func (f *frame) time(clock uint32) (uint64, bool) {
-	elapsed := time.Since(f.startOrNow())
 	switch clock {
 	case 0:
 		now := f.now
 		if !f.guard && f.grants().Has("clock") {
-			now = now.Add(elapsed)
+			now = now.Add(time.Since(f.started))
 		}
 		return uint64(max(0, now.Truncate(time.Millisecond).UnixNano())), true
 	case 1:
+		elapsed := time.Since(f.made)
+		if f.guard {
+			elapsed = time.Duration(f.fuel.before+f.spent()) + f.clock.slept
+		}
 		// Never zero: some runtimes take that for "no clock".
 		return uint64(elapsed) + 1, true
 	}
 	return 0, false
-}
-
-func (f *frame) startOrNow() time.Time {
-	if f.started.IsZero() {
-		return time.Now()
-	}
-	return f.started
 }
 
 // poll waits for the first of the guest's subscriptions, never past the deadline.
@@ -265,6 +263,7 @@ func (f *frame) poll(mem api.Memory, s []uint64) uint64 {
 		first = min(first, d.after)
 	}
 	f.sleep(first)
+	f.clock.slept += first
 	fired := 0
 	for i, d := range all {
 		if d.after > first {

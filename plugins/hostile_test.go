@@ -38,7 +38,7 @@ func TestHostileGuests(t *testing.T) {
 		{"exits with 0 after its answer", hosttest.Guest{Says: says(fine), Ends: hosttest.Exit(0)}, patient, abi.GuestTrap, "", "exit"},
 		{"traps", hosttest.Guest{Ends: hosttest.Trap()}, patient, abi.GuestTrap, "", "unreachable"},
 		{"traps after its answer", hosttest.Guest{Says: says(fine), Ends: hosttest.Trap()}, patient, abi.GuestTrap, "", "unreachable"},
-		{"recurses", hosttest.Guest{Ends: hosttest.Recurse()}, patient, abi.GuestStack, "", "stack overflow"},
+		{"recurses", hosttest.Guest{Ends: hosttest.Recurse()}, patient, abi.GuestStack, "", "more frames than 10000"},
 		{"returns nothing", hosttest.Guest{}, patient, abi.GuestOutputInvalid, "", "no output"},
 		{"returns garbage", hosttest.Guest{Says: says("\x00\xff garbage")}, patient, abi.GuestOutputInvalid, "", "document"},
 		{"returns 2 MB", hosttest.Guest{Says: hosttest.Result(hosttest.Text(`"`), hosttest.Blanks(2<<20), hosttest.Text(`"`))}, patient, abi.GuestOutputTooLarge, "", "1048576"},

@@ -75,7 +75,8 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
+	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), Fuel: m.Limits.Fuel,
+		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
 	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(asked))
 	cfg.Hooks = fill(cfg.Hooks, host.DefaultLimits(abi.KindHook))
 	requests, err := capability.ParseSet(m.Requests)
@@ -105,6 +106,7 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 func fill(l, d host.Limits) host.Limits {
 	return host.Limits{
 		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, d.Startup),
+		Fuel: cmp.Or(l.Fuel, d.Fuel), Depth: cmp.Or(l.Depth, d.Depth),
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
 		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),

@@ -78,8 +78,8 @@ func TestGuardFails(t *testing.T) {
 	}{
 		{"traps", hosttest.Guest{Ends: hosttest.Trap()}, patient, false, "guest_trap"},
 		{"traps after it allowed", hosttest.Guest{Says: allow(), Ends: hosttest.Trap()}, patient, false, "guest_trap"},
-		{"loops", hosttest.Guest{Ends: hosttest.Spin()}, short, false, "guest_timeout"},
-		{"loops after it allowed", hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}, short, false, "guest_timeout"},
+		{"loops", hosttest.Guest{Ends: hosttest.Spin()}, short, false, "guest_fuel"},
+		{"loops after it allowed", hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}, short, false, "guest_fuel"},
 		{"exits with 0", hosttest.Guest{Ends: hosttest.Exit(0)}, patient, false, "guest_trap"},
 		{"exits with 0 after it allowed", hosttest.Guest{Says: allow(), Ends: hosttest.Exit(0)}, patient, false, "guest_trap"},
 		{"returns 1 after it allowed", hosttest.Guest{Says: allow(), Ends: hosttest.Return(1)}, patient, false, "return code 1"},
@@ -231,7 +231,7 @@ func TestGates(t *testing.T) {
 		{"its check says nothing of a format", manifest(withSettings(true)), hosttest.Guest{Good: allow(), Says: says(`{}`)}, policies.Config{}, "format 0", false},
 		{"traps", manifest(abi.Guard{}), hosttest.Guest{Ends: hosttest.Trap()}, policies.Config{}, "guard guard: dry verdict in phase call: guest_trap", false},
 		{"recurses", manifest(abi.Guard{}), hosttest.Guest{Ends: hosttest.Recurse()}, policies.Config{Limits: patient}, "guest_stack", false},
-		{"loops", manifest(abi.Guard{}), hosttest.Guest{Ends: hosttest.Spin()}, policies.Config{}, "guest_timeout", false},
+		{"loops", manifest(abi.Guard{}), hosttest.Guest{Ends: hosttest.Spin()}, policies.Config{}, "guest_fuel", false},
 		{"says no verdict", manifest(abi.Guard{}), hosttest.Guest{Says: says(`{}`)}, policies.Config{}, "nonce", false},
 		{"has no such export", manifest(abi.Guard{Export: "judge"}), hosttest.Guest{Says: allow()}, policies.Config{}, "", false},
 	} {

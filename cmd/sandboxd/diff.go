@@ -190,6 +190,7 @@ func (d *differ) limits(old, new *limitPair) {
 	}
 	row("memory", old.Asks.MemoryBytes, new.Asks.MemoryBytes, size)
 	row("wall", old.Asks.WallMS, new.Asks.WallMS, func(ms int64) string { return took(time.Duration(ms) * time.Millisecond) })
+	row("fuel", old.Asks.Fuel, new.Asks.Fuel, fuel)
 	row("host calls", int64(old.Asks.HostCalls), int64(new.Asks.HostCalls), count)
 	row("output", old.Asks.OutputBytes, new.Asks.OutputBytes, size)
 }

@@ -43,6 +43,7 @@ type limitPair struct {
 type limitSet struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	WallMS      int64 `json:"wall_ms"`
+	Fuel        int64 `json:"fuel"`
 	HostCalls   int   `json:"host_calls"`
 	OutputBytes int64 `json:"output_bytes"`
 }
@@ -151,9 +152,9 @@ func limitsOf(m *abi.Manifest) *limitPair {
 	}
 	most := host.DefaultLimits(kind)
 	asks := most.Narrow(host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
-		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes})
+		Fuel: m.Limits.Fuel, HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes})
 	set := func(l host.Limits) limitSet {
-		return limitSet{l.MemoryBytes, l.Wall.Milliseconds(), l.HostCalls, l.OutputBytes}
+		return limitSet{l.MemoryBytes, l.Wall.Milliseconds(), l.Fuel, l.HostCalls, l.OutputBytes}
 	}
 	return &limitPair{set(asks), set(most)}
 }

@@ -34,7 +34,7 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 		return err
 	}
 	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
-		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
+		Fuel: m.Limits.Fuel, HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(asked).Narrow(r.asked)
 	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(),
 		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
@@ -207,6 +207,9 @@ func (r *toolRun) callText(ended *flow.CallResult, limits host.Limits) string {
 	}
 	if ce.Code == abi.GuestMemory {
 		text += ", " + size(limits.MemoryBytes)
+	}
+	if ce.Code == abi.GuestFuel {
+		text += ", " + fuel(limits.Fuel)
 	}
 	if ce.Err == nil {
 		return text

@@ -204,8 +204,8 @@ func (e *env) printWants(r *inspection, show func(string) string) {
 	}
 	tw.Flush()
 	row := func(name string, l limitSet) {
-		fmt.Fprintf(w, "%-14s memory %-8s wall %-7s host calls %-6s output %s\n", name, size(l.MemoryBytes),
-			took(time.Duration(l.WallMS)*time.Millisecond), count(int64(l.HostCalls)), size(l.OutputBytes))
+		fmt.Fprintf(w, "%-14s memory %-8s wall %-7s fuel %-7s host calls %-6s output %s\n", name, size(l.MemoryBytes),
+			took(time.Duration(l.WallMS)*time.Millisecond), fuel(l.Fuel), count(int64(l.HostCalls)), size(l.OutputBytes))
 	}
 	fmt.Fprintln(w)
 	row("LIMITS  asks", r.Limits.Asks)

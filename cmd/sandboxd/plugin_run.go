@@ -65,7 +65,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.replay, "replay", "", "answer requests from recorded ones, `CASSETTE`, a file or folder")
 	flags.StringVar(&f.now, "now", "", "the guest's `TIME` at the start, such as 2026-03-01T09:00:00Z")
 	flags.StringArrayVar(&f.grants, "grant", nil, "give a capability, `LINE`; may be repeated; absent means none")
-	flags.StringSliceVar(&f.limits, "limit", nil, "lower limits, `NAME=VALUE,…`: wall=1s, memory=16MiB, host_calls=20, output=64KiB")
+	flags.StringSliceVar(&f.limits, "limit", nil, "lower limits, `NAME=VALUE,…`: wall=1s, memory=16MiB, fuel=5M, host_calls=20, output=64KiB")
 	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
@@ -189,19 +189,23 @@ func parseLimits(entries []string) (host.Limits, error) {
 			if l.OutputBytes, err = parseSize(value); err == nil && l.OutputBytes > most.OutputBytes {
 				past = size(most.OutputBytes)
 			}
+		case "fuel":
+			if l.Fuel, err = app.ParseCount(value); err == nil && l.Fuel > most.Fuel {
+				past = fuel(most.Fuel)
+			}
 		case "host_calls":
 			if l.HostCalls, err = strconv.Atoi(value); err == nil && l.HostCalls > most.HostCalls {
 				past = count(int64(most.HostCalls))
 			}
 		default:
-			hint := "limits are wall, memory, host_calls and output"
-			if near := app.Nearest(name, []string{"wall", "memory", "host_calls", "output"}); near != "" {
+			hint := "limits are wall, memory, fuel, host_calls and output"
+			if near := app.Nearest(name, []string{"wall", "memory", "fuel", "host_calls", "output"}); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			return l, misuse(hint, "--limit %s: no limit of that name", name)
 		}
 		if err != nil || strings.HasPrefix(value, "-") || strings.Trim(value, "0nsumhKMGiB.") == "" {
-			return l, misuse("such as wall=1s, memory=16MiB, host_calls=20 or output=64KiB", "--limit %s: %q is not a value for it", name, value)
+			return l, misuse("such as wall=1s, memory=16MiB, fuel=5M, host_calls=20 or output=64KiB", "--limit %s: %q is not a value for it", name, value)
 		}
 		if past != "" {
 			return l, misuse("", "--limit %s: %s exceeds %s", name, value, past)

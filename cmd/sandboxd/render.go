@@ -111,6 +111,14 @@ func took(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
+// fuel returns a count of guest work, such as "412 k" or "2 G".
+func fuel(n int64) string {
+	if n >= 1e3 && n < 1e6 {
+		return trimZero(float64(n)/1e3) + " k"
+	}
+	return count(n)
+}
+
 // trimZero returns a number with one decimal, or none if that is zero.
 func trimZero(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
@@ -119,6 +127,7 @@ func trimZero(f float64) string {
 // receiptLine returns a receipt with the limits that applied, for people.
 func receiptLine(r host.Receipt, l host.Limits) string {
 	parts := []string{"receipt  " + string(r.Code),
+		fmt.Sprintf("fuel %s of %s", fuel(r.Fuel), fuel(l.Fuel)),
 		fmt.Sprintf("memory %s of %s", size(r.PeakBytes), size(l.MemoryBytes)),
 		fmt.Sprintf("%s of %s", took(time.Duration(r.WallUS)*time.Microsecond), took(l.Wall)),
 		plural(r.HostCalls, "host call")}

@@ -212,7 +212,7 @@ func (w *runWriter) finished(c flow.CallInfo, r flow.CallResult) {
 
 // receiptText is a receipt in one line.
 func receiptText(r host.Receipt) string {
-	parts := []string{"memory " + size(r.PeakBytes), took(time.Duration(r.WallUS) * time.Microsecond), plural(r.HostCalls, "host call")}
+	parts := []string{"fuel " + fuel(r.Fuel), "memory " + size(r.PeakBytes), took(time.Duration(r.WallUS) * time.Microsecond), plural(r.HostCalls, "host call")}
 	if len(r.Used) > 0 {
 		parts = append(parts, "used "+foreign(strings.Join(r.Used, ", "), false))
 	}

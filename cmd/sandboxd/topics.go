@@ -58,6 +58,7 @@ func limitsTopic() string {
 	for _, row := range []struct{ name, tool, guard string }{
 		{"memory", size(tool.MemoryBytes), size(guard.MemoryBytes)},
 		{"wall", took(tool.Wall), took(guard.Wall)},
+		{"fuel", fuel(tool.Fuel), fuel(guard.Fuel)},
 		{"input", size(tool.InputBytes), size(guard.InputBytes)},
 		{"output", size(tool.OutputBytes), size(guard.OutputBytes)},
 		{"host calls", count(int64(tool.HostCalls)), count(int64(guard.HostCalls))},

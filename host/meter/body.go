@@ -11,8 +11,9 @@ import (
 const HostCall = 100
 
 const (
-	guestCall = 5  // fuel for calling a guest function
-	frameSize = 32 // parameters and locals that a frame of 1 may have
+	guestCall = 5    // fuel for calling a guest function
+	frameVars = 32   // parameters and locals that a frame of 1 may have
+	frameCode = 4096 // bytes of code likewise: what is on its stack is bounded by its code
 )
 
 // mostLength is the most that one instruction is charged for its length: 64 MiB.
@@ -75,7 +76,7 @@ func (w *rewriter) code() ([]byte, error) {
 // write rewrites the instructions of a body, but for the charge at its entry.
 func (b *body) write(t wasmbin.FuncType, source wasmbin.Body) error {
 	b.locals = uint32(len(t.Params) + source.Count)
-	b.frame = 1 + int64(b.locals)/frameSize
+	b.frame = 1 + int64(b.locals)/frameVars + int64(source.End-source.Code)/frameCode
 	b.calls, b.first = false, 0
 	b.blocks = append(b.blocks[:0], block{})
 	b.out, b.open, b.kind, b.cost = b.out[:0], b.open[:0], entry, 0

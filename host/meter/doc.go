@@ -29,7 +29,7 @@
 // # Depth
 //
 // Calls of guest functions within each other are counted as well. A frame counts 1,
-// and 1 more for each 32 parameters and locals. A function whose frame does not fit
+// and 1 more for each 32 parameters and locals and for each 4 KiB of code. A function whose frame does not fit
 // calls Refill with [Depth] negative. Functions that call no guest function are not
 // counted.
 //

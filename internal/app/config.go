@@ -142,6 +142,7 @@ type PluginTool struct {
 type PluginLimits struct {
 	Wall      Duration `yaml:"wall,omitempty" doc:"default and most 5s"`
 	Memory    Bytes    `yaml:"memory,omitempty" doc:"default and most 64MiB"`
+	Fuel      Count    `yaml:"fuel,omitempty" doc:"guest work, default and most 2G"`
 	HostCalls int      `yaml:"host_calls,omitempty" doc:"default and most 1000"`
 	Output    Bytes    `yaml:"output,omitempty" doc:"default and most 1MiB"`
 }

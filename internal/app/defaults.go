@@ -42,6 +42,7 @@ func (f *File) WithDefaults() *File {
 	for _, p := range f.Plugins {
 		p.Limits.Wall = cmp.Or(p.Limits.Wall, Duration(most.Wall))
 		p.Limits.Memory = cmp.Or(p.Limits.Memory, Bytes(most.MemoryBytes))
+		p.Limits.Fuel = cmp.Or(p.Limits.Fuel, Count(most.Fuel))
 		p.Limits.HostCalls = cmp.Or(p.Limits.HostCalls, most.HostCalls)
 		p.Limits.Output = cmp.Or(p.Limits.Output, Bytes(most.OutputBytes))
 		tools := map[string]PluginTool{}

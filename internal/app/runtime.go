@@ -254,6 +254,7 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 	}{
 		{"wall", int64(l.Wall), int64(most.Wall), time.Duration(l.Wall).String() + " exceeds " + most.Wall.String()},
 		{"memory", int64(l.Memory), most.MemoryBytes, fmt.Sprintf("%d bytes exceed %d", l.Memory, most.MemoryBytes)},
+		{"fuel", int64(l.Fuel), most.Fuel, fmt.Sprintf("%d exceeds %d", l.Fuel, most.Fuel)},
 		{"host_calls", int64(l.HostCalls), int64(most.HostCalls), fmt.Sprintf("%d exceeds %d", l.HostCalls, most.HostCalls)},
 		{"output", int64(l.Output), most.OutputBytes, fmt.Sprintf("%d bytes exceed %d", l.Output, most.OutputBytes)},
 	} {
@@ -261,7 +262,8 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 			return host.Limits{}, bad(abi.ConfigInvalid, "limits in "+FileName+" only go down", "%s: %s", f.at(path+"."+x.name), x.text)
 		}
 	}
-	return host.Limits{Wall: time.Duration(l.Wall), MemoryBytes: int64(l.Memory), HostCalls: l.HostCalls, OutputBytes: int64(l.Output)}, nil
+	return host.Limits{Wall: time.Duration(l.Wall), MemoryBytes: int64(l.Memory), Fuel: int64(l.Fuel), HostCalls: l.HostCalls,
+		OutputBytes: int64(l.Output)}, nil
 }
 
 func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.Guard, error) {

@@ -33,6 +33,8 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string", "pattern": `^[0-9.]+(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$`}
 	case reflect.TypeFor[Bytes]():
 		return map[string]any{"type": []any{"string", "integer"}, "pattern": `^[0-9]+([KMG]i)?B?$`, "minimum": 1}
+	case reflect.TypeFor[Count]():
+		return map[string]any{"type": []any{"string", "integer"}, "pattern": `^[0-9]+[kMG]?$`, "minimum": 1}
 	case reflect.TypeFor[JSON]():
 		return map[string]any{}
 	}

@@ -24,6 +24,9 @@ type Duration time.Duration
 // Bytes is a size such as 32MiB.
 type Bytes int64
 
+// Count is a number such as 500M, in thousands.
+type Count int64
+
 // JSON is any value, kept as JSON with the text of its numbers.
 type JSON json.RawMessage
 
@@ -65,6 +68,19 @@ func (b Bytes) MarshalYAML() (any, error) {
 		}
 	}
 	return fmt.Sprintf("%dB", b), nil
+}
+
+// MarshalYAML writes a number as it is read.
+func (c Count) MarshalYAML() (any, error) {
+	for _, u := range []struct {
+		suffix string
+		unit   Count
+	}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
+		if c%u.unit == 0 && c > 0 {
+			return fmt.Sprintf("%d%s", c/u.unit, u.suffix), nil
+		}
+	}
+	return int64(c), nil
 }
 
 // MarshalYAML writes the value.
@@ -127,6 +143,36 @@ func (b *Bytes) fromYAML(n *yaml.Node) error {
 		}
 	}
 	return fmt.Errorf("want a size such as 32MiB, have %s", kindOf(n))
+}
+
+func (c *Count) fromYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		v, err := ParseCount(n.Value)
+		if err == nil {
+			*c = Count(v)
+			return nil
+		}
+	}
+	return fmt.Errorf("want a number such as 500M, have %s", kindOf(n))
+}
+
+// ParseCount reads a positive number, which may end in k, M or G.
+func ParseCount(s string) (int64, error) {
+	unit := int64(1)
+	for _, u := range []struct {
+		suffix string
+		unit   int64
+	}{{"k", 1e3}, {"M", 1e6}, {"G", 1e9}} {
+		if digits, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, unit = digits, u.unit
+			break
+		}
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v <= 0 || v > 1e15/unit {
+		return 0, fmt.Errorf("number %q: want one such as 500M", s)
+	}
+	return v * unit, nil
 }
 
 func (j *JSON) fromYAML(n *yaml.Node) error {

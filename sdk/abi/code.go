@@ -22,6 +22,7 @@ const (
 	GuestError          Code = "guest_error" // the guest reported failure
 	GuestTimeout        Code = "guest_timeout"
 	GuestMemory         Code = "guest_memory"
+	GuestFuel           Code = "guest_fuel"
 	GuestStack          Code = "guest_stack"
 	GuestTrap           Code = "guest_trap" // trapped or exited, whatever its exit code
 	GuestOutputInvalid  Code = "guest_output_invalid"
@@ -66,6 +67,7 @@ func (c Code) Sentence() string { return sentences[c] }
 var sentences = map[Code]string{
 	GuestTimeout:         "the tool did not finish in time",
 	GuestMemory:          "the tool needed more memory than it may have",
+	GuestFuel:            "the tool did more work than it may",
 	GuestStack:           "the tool recursed too deeply",
 	GuestTrap:            "the tool stopped unexpectedly",
 	GuestOutputInvalid:   "the tool gave an answer that cannot be used",

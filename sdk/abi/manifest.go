@@ -80,6 +80,7 @@ const (
 type Limits struct {
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	WallMS      int64 `json:"wall_ms,omitempty"`
+	Fuel        int64 `json:"fuel,omitempty"`
 	HostCalls   int   `json:"host_calls,omitempty"`
 	OutputBytes int64 `json:"output_bytes,omitempty"`
 }
@@ -225,7 +226,7 @@ func (m *Manifest) Validate() error {
 	if len(m.Requests) > MaxRequests {
 		bad("%d requests: at most %d", len(m.Requests), MaxRequests)
 	}
-	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 || m.Limits.HostCalls < 0 || m.Limits.OutputBytes < 0 {
+	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 || m.Limits.Fuel < 0 || m.Limits.HostCalls < 0 || m.Limits.OutputBytes < 0 {
 		bad("limits: negative")
 	}
 	return errors.Join(errs...)
