@@ -11,6 +11,14 @@
 // Call returns in bounded time with a [Reply] or a [*GuestError], and either
 // carries a [Receipt].
 //
+// # Compiling
+//
+// What the check lets through may still take the compiler minutes and gigabytes,
+// so a child process compiles, with limits of its own. The child is the program
+// that opens the engine: its main function begins with [Main]. Where there is no
+// jail (package jail says where there is), modules are compiled in this process,
+// with a warning in the log and without limits.
+//
 // # What a guest can reach
 //
 // Three modules can be imported: Extism's "extism:host/env", so plugins of any

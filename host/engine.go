@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 
 	"github.com/sandboxd/sandboxd/audit"
 )
@@ -18,25 +16,33 @@ import (
 // Config is what an [Engine] is made of. Its zero value is usable.
 type Config struct {
 	// Cache is a directory for compiled code, made with mode 0700 if it is not
-	// there. It holds native code: who can write to it owns the process. Empty
-	// keeps compiled code in memory only.
+	// there. It holds native code: who can write to it owns the process. So what
+	// others own or may write is refused, entries carry a MAC whose key lies in the
+	// same directory, and an entry that does not fit its MAC is discarded. Engines
+	// and processes may share it; nothing is ever removed from it by age or size.
+	// Empty keeps compiled code in memory only.
 	Cache string
+	// InProcess compiles modules in this process and not in a child, for programs
+	// that cannot call [Main]. There is no bound then on the time and memory that
+	// compiling takes, other than the structural limits, and no way to end it.
+	InProcess bool
 	// Logger gets what only the operator should know, such as a bug in a host
 	// function. Nil is silent. Guests never write to it.
 	Logger *slog.Logger
-	// Audit gets a record "module.reject" of each module that Load refuses. Nil
-	// records nothing.
+	// Audit gets a record "module.reject" of each module that Load refuses, and
+	// "cache.tamper" of each entry of Cache that is discarded; an error of the latter
+	// fails the load. Nil records nothing.
 	Audit audit.Sink
 }
 
 // An Engine compiles and runs modules. It is safe for concurrent use.
 type Engine struct {
-	runtime wazero.Runtime
-	cache   wazero.CompilationCache
-	log     *slog.Logger
-	audit   audit.Sink    // nil: nothing is recorded
-	compile chan struct{} // holds one token while a module is compiled
-	judging chan struct{} // holds a token for each guard that runs
+	runtime  wazero.Runtime
+	compiler *compiler // belongs to the holder of the token
+	log      *slog.Logger
+	compile  chan struct{} // holds one token while a module is compiled
+	audit    audit.Sink    // nil: nothing is recorded
+	judging  chan struct{} // holds a token for each guard that runs
 
 	// compiled is the code that loaded modules share, by the digest of what it was
 	// compiled from. It belongs to the holder of the token.
@@ -47,7 +53,8 @@ type Engine struct {
 	running sync.WaitGroup     // calls; only added to while not closed
 }
 
-// Open makes an engine. Its maker closes it.
+// Open makes an engine. Its maker closes it. It fails in a program that has not
+// called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit, compile: make(chan struct{}, 1),
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
@@ -55,19 +62,11 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	// The meter stops guests; the engine's own way makes loops many times slower and
-	// does not see calls without loops.
-	config := wazero.NewRuntimeConfig().
-		WithCoreFeatures(api.CoreFeaturesV2).
-		WithDebugInfoEnabled(false)
-	if cfg.Cache != "" {
-		var err error
-		if e.cache, err = openCache(cfg.Cache); err != nil {
-			return nil, err
-		}
-		config = config.WithCompilationCache(e.cache)
+	var err error
+	if e.compiler, err = openCompiler(ctx, cfg, e.log); err != nil {
+		return nil, err
 	}
-	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	e.runtime = e.compiler.runtime
 	if err := installMeter(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
 	}
@@ -79,20 +78,6 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-func openCache(dir string) (wazero.CompilationCache, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("compilation cache: %w", err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("compilation cache: %w", err)
-	}
-	cache, err := wazero.NewCompilationCacheWithDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("compilation cache: %w", err)
-	}
-	return cache, nil
-}
-
 // Close waits for the calls and loads that run, which their limits bound, and
 // frees all compiled code. Later calls and loads fail.
 func (e *Engine) Close() error {
@@ -102,12 +87,7 @@ func (e *Engine) Close() error {
 	e.modules = nil
 	e.mu.Unlock()
 	e.running.Wait()
-	ctx := context.Background()
-	err := e.runtime.Close(ctx)
-	if e.cache != nil {
-		err = errors.Join(err, e.cache.Close(ctx))
-	}
-	return err
+	return e.compiler.close(context.Background())
 }
 
 var errClosed = errors.New("engine: closed")

@@ -27,6 +27,10 @@ var (
 const scratchVar = "HOST_TEST_SCRATCH"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(withoutMainVar) != "" {
+		os.Exit(withoutMain())
+	}
+	Main()
 	os.Exit(func() int {
 		var err error
 		if scratch = os.Getenv(scratchVar); scratch == "" {

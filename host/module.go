@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -36,7 +35,7 @@ type RejectError struct {
 
 // A Reason is one reason.
 type Reason struct {
-	Code abi.Code `json:"code"` // module_malformed, module_limit, module_import_denied or module_abi
+	Code abi.Code `json:"code"` // module_malformed, module_limit, module_import_denied, module_abi or module_compile_timeout
 	Text string   `json:"text"` // names the thing, the value and the bound
 }
 
@@ -87,8 +86,13 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // Load checks a module, reads its manifest from the custom section
 // [abi.ManifestSection] and compiles it. A module that cannot be used is a
 // [*RejectError]. Loading the same bytes again returns the same module, which
-// stays until the engine is closed. One module is compiled at a time; waiting
-// ends with ctx, compiling does not. Modules that differ in custom sections alone,
+// stays until the engine is closed.
+//
+// One module is compiled at a time, in the order of the calls, in a child process
+// with limits on time and memory; both waiting and compiling end with ctx. A module
+// that needs more than the limits is refused with module_compile_timeout. One that
+// ended the compiler is refused for a while without another try: a minute, doubled
+// each time up to an hour. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	m, err := e.load(ctx, bytes.Clone(wasm))
@@ -346,25 +350,14 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 // mean nothing to the engine. The names of functions stay, for traces.
 func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
 
-// compile meters the module's code and compiles it. What the engine refuses is
-// malformed: its validation is the last word on instructions and types.
-func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			m.engine.log.Error("panic in the compiler", "module", m.digest.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			err = &RejectError{m.digest, []Reason{{abi.ModuleMalformed, "the compiler failed"}}}
-		}
-	}()
+// compile meters the module's code and compiles it.
+func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) error {
 	code, err := meter.Rewrite(bin)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
 	}
-	compiled, err := m.engine.runtime.CompileModule(ctx, code)
-	if err != nil {
-		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, printable(err.Error(), 500)}}}
-	}
-	m.compiled = compiled
-	return nil
+	m.compiled, err = m.engine.compiler.compile(ctx, m.digest, code)
+	return err
 }
 
 // reasons splits a joined error into its parts.

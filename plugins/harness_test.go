@@ -22,6 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	host.Main()                      // first, as in main: the engine compiles in a child, which is this program
 	before := goleak.IgnoreCurrent() // what packages start when they are loaded
 	code := m.Run()
 	if code == 0 {

@@ -68,7 +68,7 @@ func (e *env) conformance(ctx context.Context, paths []string, mode conformance.
 		if err != nil {
 			return err
 		}
-		o.Build, o.Engine = guestbuild.Options{CacheDir: builds}, host.Config{Cache: code}
+		o.Build, o.Engine = guestbuild.Options{CacheDir: builds}, host.Config{Cache: code, Logger: e.logger(false)}
 	}
 	report, err := conformance.Run(ctx, vectors, o)
 	if err != nil {

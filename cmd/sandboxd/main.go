@@ -1,5 +1,12 @@
 package main
 
-import "os"
+import (
+	"os"
 
-func main() { os.Exit(run(untilInterrupted(), processEnv())) }
+	"github.com/sandboxd/sandboxd/host"
+)
+
+func main() {
+	host.Main()
+	os.Exit(run(untilInterrupted(), processEnv()))
+}

@@ -340,7 +340,7 @@ func (e *env) modules(ctx context.Context) (*host.Engine, app.Modules, error) {
 	if err != nil {
 		return nil, app.Modules{}, err
 	}
-	engine, err := host.Open(ctx, host.Config{Cache: code})
+	engine, err := host.Open(ctx, host.Config{Cache: code, Logger: e.logger(false)})
 	if err != nil {
 		return nil, app.Modules{}, err
 	}

@@ -8,12 +8,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandboxd/sandboxd/host"
 )
 
 // cacheDir is the cache of all tests, so that a guest is built and compiled once.
 var cacheDir string
 
 func TestMain(m *testing.M) {
+	host.Main()
 	testscript.Main(withCache{m}, map[string]func(){"sandboxd": main})
 }
 

@@ -98,6 +98,11 @@ func plain(t *testing.T, column, by, group string) stats {
 	return s
 }
 
+func TestMain(m *testing.M) {
+	host.Main() // the engine compiles in a child, which is this program
+	os.Exit(m.Run())
+}
+
 func TestFigures(t *testing.T) {
 	file, err := app.Load(".")
 	if err != nil {

@@ -23,6 +23,7 @@ var caches struct {
 }
 
 func TestMain(m *testing.M) {
+	host.Main()
 	os.Exit(func() int {
 		scratch, err := os.MkdirTemp("", "conformance-test-")
 		if err != nil {

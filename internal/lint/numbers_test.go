@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/host/jail"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
@@ -25,6 +26,7 @@ func TestTables(t *testing.T) {
 		{"docs/specification.md", callLimits()},
 		{"docs/specification.md", runLimits(t)},
 		{"docs/specification.md", moduleLimits()},
+		{"docs/specification.md", compileLimits()},
 		{"docs/guest-abi.md", documentLimits()},
 		{"docs/guest-abi.md", codes(t)},
 		{"docs/guest-abi.md", hookPoints()},
@@ -148,6 +150,15 @@ func moduleLimits() string {
 		[]any{"depth of loops times locals written, of all functions", wasmbin.MaxLoopVarsSum},
 		[]any{"a name", int64(wasmbin.MaxNameBytes)},
 		[]any{"custom sections", wasmbin.MaxCustom})
+}
+
+func compileLimits() string {
+	l := jail.DefaultLimits()
+	return table("compiling one module | most",
+		[]any{"processor time", l.CPU},
+		[]any{"time", l.Wall},
+		[]any{"resident memory", l.Resident},
+		[]any{"native code", l.FileBytes})
 }
 
 func documentLimits() string {

@@ -13,8 +13,10 @@ const (
 	ModuleLimit        Code = "module_limit"         // past a structural limit
 	ModuleImportDenied Code = "module_import_denied" // imports what its kind may not have
 	ModuleABI          Code = "module_abi"           // does not keep this contract
-	DigestMismatch     Code = "digest_mismatch"
-	VersionConflict    Code = "version_conflict"
+	// ModuleCompileTimeout: compiling took more time or memory than it may.
+	ModuleCompileTimeout Code = "module_compile_timeout"
+	DigestMismatch       Code = "digest_mismatch"
+	VersionConflict      Code = "version_conflict"
 
 	// A guest call that ended without a usable answer.
 	GuestError          Code = "guest_error" // the guest reported failure

@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/sandboxd/sandboxd/host"
 )
 
 // childVar says what this test binary does when it is a child.
 const childVar = "HOSTILE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	host.Main()
 	args := os.Args[1:]
 	switch os.Getenv(childVar) {
 	case "":

@@ -1,0 +1,348 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/host/jail"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// Main must be the first thing in the main function of a program that opens an
+// [Engine], and in TestMain of its tests. Modules are compiled in a child process,
+// which is this program run again: there, Main compiles one module and exits.
+// Elsewhere it returns at once. [Open] fails in a program that has not called it,
+// unless [Config.InProcess] says so.
+func Main() { jail.Main(compileFile) }
+
+// maxNativeBytes bounds what compiling one module gives.
+const maxNativeBytes = 256 << 20
+
+// compileLimits bounds compiling one module: the limits of package jail, which are
+// chosen for this.
+var compileLimits = jail.Limits{FileBytes: maxNativeBytes}
+
+// runtimeConfig is what code is compiled for, in the parent and in the child. The
+// meter stops guests; the engine's own way makes loops many times slower and does
+// not see calls without loops.
+func runtimeConfig() wazero.RuntimeConfig {
+	return wazero.NewRuntimeConfig().
+		WithCoreFeatures(api.CoreFeaturesV2).
+		WithDebugInfoEnabled(false)
+}
+
+// compileFile is the work of a child: it compiles a module into a directory.
+func compileFile(wasm []byte, dir string) (refusal string, err error) {
+	ctx := context.Background()
+	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	if err != nil {
+		return "", err
+	}
+	r := wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(cache))
+	if _, err := r.CompileModule(ctx, wasm); err != nil {
+		if errors.Is(err, syscall.EFBIG) {
+			return fmt.Sprintf("native code exceeds limit %d", int64(maxNativeBytes)), nil
+		}
+		if _, ok := errors.AsType[*fs.PathError](err); ok {
+			return "", err
+		}
+		return err.Error(), nil
+	}
+	return "", nil
+}
+
+// A compiler makes native code of modules. It belongs to the holder of the
+// engine's token.
+//
+// Where it is jailed, no module is ever compiled in this process: the child's code
+// is authenticated and kept, put alone into a directory that only this process
+// uses, and read from there by the engine, which is told not to compile.
+type compiler struct {
+	runtime  wazero.Runtime
+	engine   wazero.CompilationCache // nil if the runtime has none
+	cache    *codeCache              // nil keeps nothing
+	jailed   bool
+	run      func(ctx context.Context, limits jail.Limits, dir string, input []byte) (refusal string, err error) // jail.Run
+	limits   jail.Limits
+	denied   denials
+	log      *slog.Logger
+	work     string // the private directory of this process; empty if it needs none
+	handover string // below work: where the engine looks for code
+}
+
+// openCompiler opens a compiler and its runtime.
+func openCompiler(ctx context.Context, cfg Config, log *slog.Logger) (c *compiler, err error) {
+	c = &compiler{jailed: !cfg.InProcess, run: jail.Run, limits: compileLimits, denied: newDenials(), log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close(ctx))
+		}
+	}()
+	compiles := runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64" // elsewhere the engine interprets
+	switch {
+	case cfg.InProcess:
+	case !jail.Supported || !compiles:
+		log.Warn("no compile jail on this system: modules are compiled in this process, without limits")
+		c.jailed = false
+	case !jail.Called():
+		return c, errors.New("engine: host.Main was not called, which must be the first thing in main; or set Config.InProcess")
+	}
+	config := runtimeConfig()
+	if c.jailed || cfg.Cache != "" {
+		if err := c.openWork(); err != nil {
+			return c, err
+		}
+		config = config.WithCompilationCache(c.engine)
+	}
+	if cfg.Cache != "" && compiles {
+		engine := engineVersion() + " " + filepath.Base(c.handover)
+		if c.cache, err = openCodeCache(cfg.Cache, engine, reporter(cfg.Audit, log)); err != nil {
+			return c, fmt.Errorf("compilation cache: %w", err)
+		}
+	}
+	c.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	return c, nil
+}
+
+// reporter returns what tells the operator of discarded entries. A record that
+// cannot be written fails the load.
+func reporter(sink audit.Sink, log *slog.Logger) func(ctx context.Context, entry, why string) error {
+	return func(ctx context.Context, entry, why string) error {
+		log.Warn("an entry of the compilation cache was discarded", "entry", entry, "reason", why)
+		if sink == nil {
+			return nil
+		}
+		return sink.Append(ctx, audit.Record{Action: "cache.tamper", Target: entry, Decision: "discarded", Why: why})
+	}
+}
+
+// openWork makes the private directory, where the engine makes one of its own.
+func (c *compiler) openWork() error {
+	temp, err := filepath.Abs(os.TempDir()) // the child has another working directory
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	info, err := os.Stat(temp)
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+		return fmt.Errorf("engine: %s has mode %#o: others could replace what lies there", temp, mode.Perm())
+	}
+	if c.work, err = os.MkdirTemp(temp, "sandboxd-"); err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	code := filepath.Join(c.work, "code")
+	if c.engine, err = wazero.NewCompilationCacheWithDir(code); err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	c.handover, err = only(code)
+	return err
+}
+
+// only returns the one directory in dir, whose name the engine chose.
+func only(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", fmt.Errorf("engine: %w", err)
+	}
+	if len(entries) != 1 || !entries[0].IsDir() {
+		return "", fmt.Errorf("engine: %d entries in %s, want one directory", len(entries), dir)
+	}
+	return filepath.Join(dir, entries[0].Name()), nil
+}
+
+// engineVersion names the version of the engine as this program was built with it.
+// It is empty where the program does not say.
+func engineVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == "github.com/tetratelabs/wazero" {
+			if dep.Replace != nil {
+				dep = dep.Replace
+			}
+			return dep.Path + " " + dep.Version + " " + dep.Sum
+		}
+	}
+	return ""
+}
+
+// close frees all code and removes the private directory.
+func (c *compiler) close(ctx context.Context) error {
+	var err error
+	if c.runtime != nil {
+		err = c.runtime.Close(ctx)
+	}
+	if c.engine != nil {
+		err = errors.Join(err, c.engine.Close(ctx))
+	}
+	if c.cache != nil {
+		err = errors.Join(err, c.cache.close())
+	}
+	if c.work != "" {
+		err = errors.Join(err, os.RemoveAll(c.work))
+	}
+	return err
+}
+
+// errNotRead says that the engine did not take the code it was given for that of
+// the module.
+var errNotRead = errors.New("the engine does not know the code by its name")
+
+// compile returns the compiled code of a module; of is the module's digest, for
+// errors.
+func (c *compiler) compile(ctx context.Context, of Digest, code []byte) (wazero.CompiledModule, error) {
+	from := Digest(sha256.Sum256(code))
+	if c.cache != nil {
+		n, ok, err := c.cache.get(ctx, from)
+		if err != nil {
+			return nil, fmt.Errorf("module %s: compilation cache: %w", of.Short(), err)
+		}
+		if ok {
+			// Another version of the engine may know it by another name; then the entry
+			// is written anew.
+			if compiled, err := c.read(of, n, code); !errors.Is(err, errNotRead) {
+				return compiled, err
+			}
+		}
+	}
+	if !c.jailed {
+		return c.compileHere(ctx, of, from, code)
+	}
+	if err := c.denied.check(of, from); err != nil {
+		return nil, err
+	}
+	n, err := c.compileInChild(ctx, of, from, code)
+	if err != nil {
+		return nil, err
+	}
+	c.denied.forget(from)
+	if err := c.keep(of, from, n); err != nil {
+		return nil, err
+	}
+	return c.read(of, n, code)
+}
+
+func (c *compiler) keep(of, from Digest, n native) error {
+	if c.cache == nil {
+		return nil
+	}
+	if err := c.cache.put(from, n); err != nil {
+		return fmt.Errorf("module %s: compilation cache: %w", of.Short(), err)
+	}
+	return nil
+}
+
+// compileInChild compiles a module in a child process. What ends the child counts
+// against the module.
+func (c *compiler) compileInChild(ctx context.Context, of, from Digest, code []byte) (n native, err error) {
+	dir, err := os.MkdirTemp(c.work, "job-")
+	if err != nil {
+		return n, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	}
+	defer os.RemoveAll(dir)
+	refusal, err := c.run(ctx, c.limits, dir, code)
+	if limit, ok := errors.AsType[*jail.LimitError](err); ok {
+		c.log.Warn("compiling was stopped", "module", of.Short(), "reason", limit.Text)
+		return n, c.denied.add(of, from, Reason{abi.ModuleCompileTimeout, "compiling: " + limit.Text})
+	}
+	if crash, ok := errors.AsType[*jail.CrashError](err); ok {
+		c.log.Error("the compiler crashed", "module", of.Short(), "state", crash.State, "stderr", crash.Stderr)
+		why := Reason{abi.ModuleMalformed, "the compiler failed"}
+		if strings.HasPrefix(crash.State, "signal: killed") {
+			why = Reason{abi.ModuleCompileTimeout, "the compiler was killed"}
+		}
+		return n, c.denied.add(of, from, why)
+	}
+	if err != nil {
+		return n, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	}
+	if refusal != "" {
+		return n, malformed(of, refusal)
+	}
+	made, err := only(dir)
+	if err == nil {
+		n, err = readNative(made)
+	}
+	if err != nil {
+		return n, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	}
+	return n, nil
+}
+
+// read has the engine read code that was made or checked before. The context has
+// ended and there are two workers, of whom each looks at it first: so the engine
+// takes the code or fails, and never compiles.
+func (c *compiler) read(of Digest, n native, code []byte) (compiled wazero.CompiledModule, err error) {
+	defer c.recovered(of, &err)
+	file := filepath.Join(c.handover, n.name)
+	if err := os.WriteFile(file, n.code, 0o600); err != nil {
+		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	}
+	defer os.Remove(file)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	compiled, err = c.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, 2), code)
+	if errors.Is(err, context.Canceled) {
+		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), errNotRead)
+	}
+	if err != nil {
+		return nil, malformed(of, err.Error())
+	}
+	return compiled, nil
+}
+
+// compileHere compiles a module in this process.
+func (c *compiler) compileHere(ctx context.Context, of, from Digest, code []byte) (compiled wazero.CompiledModule, err error) {
+	defer c.recovered(of, &err)
+	compiled, err = c.runtime.CompileModule(ctx, code)
+	if err != nil {
+		return nil, malformed(of, err.Error())
+	}
+	if c.cache == nil {
+		return compiled, nil
+	}
+	n, err := readNative(c.handover)
+	if errors.Is(err, errNoNative) {
+		return compiled, nil // the engine had it in memory, and does not write it again
+	}
+	if err != nil {
+		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	}
+	if err := os.Remove(filepath.Join(c.handover, n.name)); err != nil {
+		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	}
+	return compiled, c.keep(of, from, n)
+}
+
+// recovered turns a panic of the engine into an error.
+func (c *compiler) recovered(of Digest, err *error) {
+	if r := recover(); r != nil {
+		c.log.Error("panic in the compiler", "module", of.Short(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		*err = malformed(of, "the compiler failed")
+	}
+}
+
+// malformed says what the engine holds against a module: its validation is the
+// last word on instructions and types.
+func malformed(of Digest, text string) error {
+	return &RejectError{of, []Reason{{abi.ModuleMalformed, printable(text, 500)}}}
+}

@@ -1,0 +1,93 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// withoutMainVar makes the tests' process one that does not call Main.
+const withoutMainVar = "HOST_TEST_WITHOUT_MAIN"
+
+func withoutMain() int {
+	ctx := context.Background()
+	if _, err := Open(ctx, Config{}); err != nil {
+		fmt.Println("refused:", err)
+	}
+	e, err := Open(ctx, Config{InProcess: true})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if _, err := e.Describe(ctx, plain().bytes()); err == nil {
+		return 1
+	}
+	if err := e.Close(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("in process: good")
+	return 0
+}
+
+func TestOpenWithoutMain(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), withoutMainVar+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want := "refused: engine: host.Main was not called, which must be the first thing in main; or set Config.InProcess\nin process: good\n"
+	if !strings.HasPrefix(string(out), want) {
+		t.Errorf("output %q, want %q", out, want)
+	}
+}
+
+// An engine in process compiles once too, and reads its own entries.
+func TestInProcess(t *testing.T) {
+	dir := t.TempDir()
+	wasm := packed(t, plain().bytes())
+	for range 2 {
+		e, err := Open(t.Context(), Config{Cache: dir, InProcess: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time from the engine's memory
+			if _, err := e.compiler.compile(t.Context(), Digest{1}, wasm); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := e.Load(t.Context(), wasm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out struct{}
+		succeeds(t, m, &Call{Export: "call"}, &out)
+		if files := names(t, e.compiler.handover); len(files) != 0 {
+			t.Errorf("files %q are left", files)
+		}
+		work := e.compiler.work
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(work); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("directory %s is left, error %v", work, err)
+		}
+	}
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
