@@ -198,7 +198,7 @@ func (t *toolTable) lookup(name string) (Tool, *Spec) {
 // add takes a tool up. Its own spec is not written to: other runs may use it.
 func (t *toolTable) add(tool Tool) (*Spec, error) {
 	spec := *tool.Spec()
-	if _, own := tool.(frameworkTool); !own && reserved(spec.Name) {
+	if _, own := tool.(frameworkTool); !own && Reserved(spec.Name) {
 		return nil, fmt.Errorf("tool %q: the name is reserved", spec.Name)
 	}
 	if _, taken := t.byName[spec.Name]; taken {
@@ -227,8 +227,9 @@ const (
 	finishTask       = "finish_task"
 )
 
-// reserved reports whether a name belongs to the framework.
-func reserved(name string) bool {
+// Reserved reports whether a name belongs to the framework, so that no other tool
+// may have it. The empty name does.
+func Reserved(name string) bool {
 	switch name {
 	case "", transferToAgent, setModelResponse, finishTask, stopStreaming:
 		return true

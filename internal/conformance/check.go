@@ -23,8 +23,9 @@ type Result struct {
 	// Difference is the first difference, or why the vector could not run.
 	Difference string `json:"difference,omitempty"`
 	// Ran counts the calls of handlers and hooks; Effects are what they asked of
-	// their host.
+	// their host. Served counts the calls that reached an MCP server instead.
 	Ran     int      `json:"ran"`
+	Served  int      `json:"served,omitempty"`
 	Effects []Effect `json:"effects,omitempty"`
 }
 
@@ -33,7 +34,7 @@ func Check(ctx context.Context, v *Vector, handlers Handlers) Result {
 	r := Result{Name: v.Name, Verdict: Failed}
 	rec := &recorder{}
 	got, err := contained(func() (map[string]any, error) { return observe(ctx, v, handlers, rec) })
-	r.Ran, r.Effects = rec.ran(), rec.effects
+	r.Ran, r.Served, r.Effects = rec.ran(), rec.served, rec.effects
 	if err != nil {
 		r.Difference = err.Error()
 		return r

@@ -21,6 +21,7 @@ type recorder struct {
 	queries   []any
 	inputs    []any // of the summarizer
 	effects   []Effect
+	served    int   // of calls, those that an MCP server received
 	bad       error // what a guest said and nobody could read
 }
 
@@ -39,11 +40,21 @@ func (r *recorder) effect(e Effect) {
 	r.effects = append(r.effects, e)
 }
 
-// ran returns how many calls of handlers and hooks were recorded.
+// ran returns how many calls of handlers and hooks were recorded. Those that an
+// MCP server received are not among them: no handler of the scenario ran.
 func (r *recorder) ran() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.calls) + len(r.hooks)
+	return len(r.calls) + len(r.hooks) - r.served
+}
+
+// serverCall records a call by what the MCP server received: no call id, which the
+// protocol does not carry.
+func (r *recorder) serverCall(tool string, args any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, object("tool", tool, "args", args))
+	r.served++
 }
 
 func (r *recorder) toolCall(tool string, args any, id string) {

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"google.golang.org/genai"
@@ -14,7 +15,7 @@ import (
 
 // observe runs a vector and returns what it did, in the form of expect. What
 // handlers and hooks did is in rec as well.
-func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (map[string]any, error) {
+func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (seen map[string]any, err error) {
 	if v.Kind == "stream_aggregation" {
 		return aggregate(v), nil
 	}
@@ -25,6 +26,7 @@ func observe(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, s.close()) }()
 	var turns []any
 	for _, t := range v.Turns {
 		turns = append(turns, s.turn(ctx, t))

@@ -41,11 +41,25 @@ type scenario struct {
 	artifacts *flow.MemoryArtifacts
 	runner    *flow.Runner
 	ids       ids
+	closers   []func() error // of MCP connections, clients first
 }
 
-func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (*scenario, error) {
-	s := &scenario{v: v, handlers: handlers, rec: rec, store: session.NewMemory()}
-	var err error
+// close ends what the scenario started.
+func (s *scenario) close() error {
+	var errs []error
+	for _, c := range s.closers {
+		errs = append(errs, c())
+	}
+	return errors.Join(errs...)
+}
+
+func newScenario(ctx context.Context, v *Vector, handlers Handlers, rec *recorder) (s *scenario, err error) {
+	s = &scenario{v: v, handlers: handlers, rec: rec, store: session.NewMemory()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
 	if s.agent, err = s.buildAgent(ctx, v.Agent); err != nil {
 		return nil, err
 	}
@@ -340,9 +354,29 @@ func (s *scenario) buildToolset(ctx context.Context, key string) (flow.Toolset, 
 	if t == nil {
 		return nil, fmt.Errorf("toolset %q: not in the vector", key)
 	}
-	if t.Kind != "static" {
+	var out flow.Toolset
+	var err error
+	switch t.Kind {
+	case "static":
+		out, err = s.staticToolset(ctx, key, t)
+	case "mcp":
+		out, err = s.mcpToolset(ctx, key, t)
+	default:
 		return nil, notBuilt("toolset kind " + t.Kind)
 	}
+	if err != nil {
+		return nil, err
+	}
+	if t.WithConfirmation {
+		out = flow.ConfirmToolset(out, t.Confirm, predicate(t.ConfirmIf))
+	}
+	if t.Filter != nil {
+		out = flow.FilterToolset(out, func(spec *flow.Spec) bool { return slices.Contains(t.Filter, spec.Name) })
+	}
+	return out, nil
+}
+
+func (s *scenario) staticToolset(ctx context.Context, key string, t *toolsetSpec) (flow.Toolset, error) {
 	lists := t.ToolsPerList
 	if lists == nil {
 		lists = [][]string{t.Tools}
@@ -359,14 +393,7 @@ func (s *scenario) buildToolset(ctx context.Context, key string) (flow.Toolset, 
 		}
 		set.lists = append(set.lists, tools)
 	}
-	var out flow.Toolset = set
-	if t.WithConfirmation {
-		out = flow.ConfirmToolset(out, t.Confirm, predicate(t.ConfirmIf))
-	}
-	if t.Filter != nil {
-		out = flow.FilterToolset(out, func(spec *flow.Spec) bool { return slices.Contains(t.Filter, spec.Name) })
-	}
-	return out, nil
+	return set, nil
 }
 
 type staticSet struct {

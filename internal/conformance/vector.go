@@ -104,16 +104,16 @@ type confirmIf struct {
 }
 
 type toolsetSpec struct {
-	Kind              string          `json:"kind"`
-	Tools             []string        `json:"tools"`
-	ToolsPerList      [][]string      `json:"tools_per_list"`
-	ListError         string          `json:"list_error"`
-	AppendInstruction string          `json:"append_instruction"`
-	MCPTools          json.RawMessage `json:"mcp_tools"`
-	WithConfirmation  bool            `json:"with_confirmation"`
-	Confirm           bool            `json:"require_confirmation"`
-	ConfirmIf         *confirmIf      `json:"confirm_if"`
-	Filter            []string        `json:"filter"`
+	Kind              string        `json:"kind"`
+	Tools             []string      `json:"tools"`
+	ToolsPerList      [][]string    `json:"tools_per_list"`
+	ListError         string        `json:"list_error"`
+	AppendInstruction string        `json:"append_instruction"`
+	MCPTools          []mcpToolSpec `json:"mcp_tools"`
+	WithConfirmation  bool          `json:"with_confirmation"`
+	Confirm           bool          `json:"require_confirmation"`
+	ConfirmIf         *confirmIf    `json:"confirm_if"`
+	Filter            []string      `json:"filter"`
 }
 
 type pluginSpec struct {

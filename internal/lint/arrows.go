@@ -42,6 +42,7 @@ var rows = []row{
 	{packages: "host/wasmbin"},
 	{packages: "host/...", may: []string{"github.com/tetratelabs/wazero/...", "golang.org/x/sys/...", "host/...", "capability", "audit", "sdk/abi"}},
 	{packages: "flow/script", may: []string{genai, yaml, "flow", "session", "sdk/abi"}, shows: []string{genai}},
+	{packages: "flow/mcp", may: []string{jsonschema, "github.com/modelcontextprotocol/go-sdk/...", "flow", "sdk/abi"}},
 	{packages: "flow/...", may: append([]string{genai, jsonschema, "flow"}, leaves...), shows: []string{genai, jsonschema}},
 	{packages: "plugins", may: append([]string{genai, jsonschema}, halves...)},
 	{packages: "policies", may: append([]string{genai, jsonschema}, halves...)},
@@ -49,7 +50,7 @@ var rows = []row{
 	{packages: "plugins/...", may: []string{"sdk/guest/..."}},
 	{packages: "policies/...", may: []string{"sdk/guest/..."}},
 	{packages: "examples/...", may: []string{"sdk/guest/...", "plugins/...", "policies/..."}},
-	{packages: "internal/...", may: []string{genai, jsonschema, yaml, "github.com/rogpeppe/go-internal/...", "*"}},
+	{packages: "internal/...", may: []string{genai, jsonschema, yaml, "github.com/rogpeppe/go-internal/...", "github.com/modelcontextprotocol/go-sdk/...", "*"}},
 	{packages: "cmd/...", may: []string{genai, jsonschema, yaml, "golang.org/x/sys/...", "github.com/spf13/cobra", "github.com/spf13/pflag", "*"}},
 }
 

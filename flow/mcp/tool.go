@@ -1,0 +1,129 @@
+package mcp
+
+//adk:errors how a call failed is told as the vectors have it
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+const maxResult = 1 << 20 // bytes of a result as JSON
+
+// exact is where float64 begins to leave out whole numbers.
+const exact = 1 << 53
+
+// A tool is one tool of a server, over the connection that listed it.
+type tool struct {
+	spec     flow.Spec
+	output   *jsonschema.Schema // of the structured content, not of the result; nil: unknown
+	resolved *jsonschema.Resolved
+	set      *Toolset
+	session  *sdk.ClientSession
+}
+
+// Spec implements [flow.Tool].
+func (t *tool) Spec() *flow.Spec { return &t.spec }
+
+// ProcessRequest declares the schema of the structured content. It cannot be the
+// spec's, which is one of the whole result.
+func (t *tool) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error {
+	if t.output == nil {
+		return nil
+	}
+	for _, tools := range req.Config.Tools {
+		if tools == nil {
+			continue
+		}
+		for _, d := range tools.FunctionDeclarations {
+			if d.Name == t.spec.Name {
+				d.ResponseJsonSchema = t.output
+			}
+		}
+	}
+	return nil
+}
+
+// Run calls the tool on the server. It implements [flow.Handler].
+func (t *tool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcome, error) {
+	both, done := t.set.until(ctx)
+	defer done()
+	res, err := t.session.CallTool(both, &sdk.CallToolParams{Name: t.spec.Name, Arguments: permit.Args()})
+	if err != nil {
+		return flow.Outcome{}, fmt.Errorf("failed to call MCP tool %q with err: %w", t.spec.Name, err) // ADK's text
+	}
+	if res.NeedsInput() {
+		return flow.Outcome{}, fmt.Errorf("MCP tool %q asks for input, which it is not given", t.spec.Name)
+	}
+	text := format(res.Content)
+	if res.IsError {
+		details := "Tool execution failed." // ADK's text
+		if text != "" {
+			details += " Details: " + text
+		}
+		return flow.Outcome{}, errors.New(details)
+	}
+	var output any = text
+	if res.StructuredContent != nil && (text == "" || !inexact(res.StructuredContent)) {
+		if output, err = t.structured(res.StructuredContent); err != nil {
+			return flow.Outcome{}, err
+		}
+	}
+	data, err := abi.Marshal(map[string]any{"output": output})
+	if err != nil {
+		return flow.Outcome{}, &flow.CallError{Code: abi.GuestOutputInvalid, Err: err}
+	}
+	if len(data) > maxResult {
+		return flow.Outcome{}, &flow.CallError{Code: abi.GuestOutputTooLarge, Err: fmt.Errorf("result of MCP tool %s: %d bytes exceed limit %d", t.spec.Name, len(data), maxResult)}
+	}
+	return flow.Outcome{Result: data}, nil
+}
+
+// structured checks structured content.
+func (t *tool) structured(content any) (json.RawMessage, error) {
+	invalid := func(err error) error {
+		return &flow.CallError{Code: abi.GuestOutputInvalid, Err: fmt.Errorf("structured content of MCP tool %s: %w", t.spec.Name, err)}
+	}
+	if inexact(content) {
+		return nil, invalid(errors.New("a whole number of 2^53 or more, and no text beside it"))
+	}
+	data, err := abi.Marshal(content)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if t.resolved != nil {
+		if err := flow.Validate(t.resolved, data); err != nil {
+			return nil, invalid(err)
+		}
+	}
+	return data, nil
+}
+
+// inexact reports whether a decoded value has a whole number that may not be the
+// one that was sent.
+func inexact(v any) bool {
+	switch v := v.(type) {
+	case float64:
+		return math.Abs(v) >= exact
+	case []any:
+		for _, e := range v {
+			if inexact(e) {
+				return true
+			}
+		}
+	case map[string]any:
+		for _, e := range v {
+			if inexact(e) {
+				return true
+			}
+		}
+	}
+	return false
+}
