@@ -38,7 +38,7 @@ func TestFormat(t *testing.T) {
 		{"nil link", []sdk.Content{(*sdk.ResourceLink)(nil)}, "[MCP resource link: unavailable]"},
 		{"nil resource", []sdk.Content{(*sdk.EmbeddedResource)(nil)}, "[MCP embedded resource: unavailable]"},
 		{"resource of nothing", []sdk.Content{&sdk.EmbeddedResource{}}, "[MCP embedded resource: unavailable]"},
-		{"unknown", []sdk.Content{&sdk.ToolUseContent{}}, "[MCP content: unsupported]"},
+		{"unknown", []sdk.Content{struct{ sdk.Content }{}}, "[MCP content: unsupported]"},
 	} {
 		if got := format(c.blocks); got != c.want {
 			t.Errorf("%s:\n%q, want\n%q", c.name, got, c.want)
