@@ -21,7 +21,8 @@
 // as text, in ADK's format. Structured content with whole numbers of 2^53 and
 // more, whose digits the protocol's SDK does not keep, is passed over for the
 // text beside it. A result of more than 1 MiB is an error, and a message of more
-// than 16 MiB ends the connection. A call ends with its context, and is never made
+// than 16 MiB ends the connection. A call ends with its context, at most two seconds
+// later if a server does not read, which ends the connection too. It is never made
 // again: one whose connection broke may have happened.
 //
 // Arguments are checked against the listed schema before the server sees them,

@@ -1,5 +1,7 @@
 package mcp
 
+//adk:errors how a call failed is told as the vectors have it
+
 import (
 	"encoding/json"
 	"errors"
@@ -23,6 +25,7 @@ type tool struct {
 	spec     flow.Spec
 	output   *jsonschema.Schema // of the structured content, not of the result; nil: unknown
 	resolved *jsonschema.Resolved
+	set      *Toolset
 	session  *sdk.ClientSession
 }
 
@@ -50,7 +53,9 @@ func (t *tool) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error 
 
 // Run calls the tool on the server. It implements [flow.Handler].
 func (t *tool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcome, error) {
-	res, err := t.session.CallTool(ctx, &sdk.CallToolParams{Name: t.spec.Name, Arguments: permit.Args()})
+	both, done := t.set.until(ctx)
+	defer done()
+	res, err := t.session.CallTool(both, &sdk.CallToolParams{Name: t.spec.Name, Arguments: permit.Args()})
 	if err != nil {
 		return flow.Outcome{}, fmt.Errorf("failed to call MCP tool %q with err: %w", t.spec.Name, err) // ADK's text
 	}

@@ -41,6 +41,8 @@ type Toolset struct {
 	transport Transport
 	cfg       Config
 	client    *sdk.Client
+	ended     context.Context // over when Close begins: what runs on the connection ends
+	end       context.CancelCauseFunc
 
 	// lock is held by whoever has its one element. A channel, because waiting
 	// for it ends with a context.
@@ -62,7 +64,8 @@ func New(name string, t Transport, cfg Config) *Toolset {
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "sandboxd", Version: "1"}, &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{}, MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true}})
-	return &Toolset{name: name, transport: t, cfg: cfg, client: client, lock: make(chan struct{}, 1)}
+	ended, end := context.WithCancelCause(context.Background())
+	return &Toolset{name: name, transport: t, cfg: cfg, client: client, ended: ended, end: end, lock: make(chan struct{}, 1)}
 }
 
 // Name implements [flow.Toolset].
@@ -92,8 +95,10 @@ func (s *Toolset) Tools(ctx *flow.Context) ([]flow.Tool, error) {
 }
 
 // Close ends the connection, and the server if it is a process. Calls that run
-// fail. A closed toolset cannot be used; closing it again does nothing.
+// fail. It waits some seconds for a server that does not let go. A closed toolset
+// cannot be used; closing it again does nothing.
 func (s *Toolset) Close() error {
+	s.end(ErrClosed) // closing a connection waits for what runs on it
 	s.lock <- struct{}{}
 	defer func() { <-s.lock }()
 	if s.closed {
@@ -110,8 +115,20 @@ func (s *Toolset) Close() error {
 	return err
 }
 
+// until returns a context that ends with ctx or with the toolset.
+func (s *Toolset) until(ctx context.Context) (context.Context, func()) {
+	both, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ended, func() { cancel(ErrClosed) })
+	return both, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // list lists what the server has, over a new connection if the old one broke.
 func (s *Toolset) list(ctx context.Context) (*sdk.ClientSession, []*sdk.Tool, error) {
+	ctx, done := s.until(ctx)
+	defer done()
 	select {
 	case s.lock <- struct{}{}:
 		defer func() { <-s.lock }()
@@ -181,7 +198,7 @@ func (s *Toolset) tool(session *sdk.ClientSession, l *sdk.Tool) (*tool, error) {
 	case flow.Reserved(l.Name):
 		return nil, errors.New("the name is reserved")
 	}
-	t := &tool{session: session, spec: flow.Spec{Name: l.Name, Description: l.Description, Effects: abi.Once, Confirm: s.cfg.Confirm}}
+	t := &tool{set: s, session: session, spec: flow.Spec{Name: l.Name, Description: l.Description, Effects: abi.Once, Confirm: s.cfg.Confirm}}
 	if ask := s.cfg.ConfirmIf; ask != nil {
 		t.spec.ConfirmIf = func(args map[string]any) bool { return ask(l.Name, args) }
 	}

@@ -1,18 +1,21 @@
 package mcp
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 const (
 	maxMessage = sdk.DefaultMaxLineLength // bytes of one message of a server: 16 MiB
-	patience   = 2 * time.Second          // for a process to end
+	patience   = 2 * time.Second          // for a process to end, or a message to be read whose context ended
+	stall      = 10 * time.Second         // for a message to be read
 )
 
 // A Transport is a way to reach a server. [Stdio], [HTTP] and [Stream] make one;
@@ -42,7 +45,7 @@ func Stdio(c Command) Transport {
 		cmd := exec.Command(c.Path, args...)
 		cmd.Env, cmd.Dir, cmd.Stderr = env, c.Dir, c.Stderr
 		cmd.WaitDelay = patience // a child of the child may hold its standard error
-		return &sdk.CommandTransport{Command: cmd, TerminateDuration: patience}
+		return hurried{&sdk.CommandTransport{Command: cmd, TerminateDuration: patience}}
 	}}
 }
 
@@ -71,8 +74,47 @@ func HTTP(url string, client *http.Client) Transport {
 // Stream returns a transport that speaks newline-delimited JSON over a stream,
 // which it closes with the connection. There is only one connection.
 func Stream(rw io.ReadWriteCloser) Transport {
-	t := &sdk.IOTransport{Reader: rw, Writer: rw, MaxLineLength: maxMessage}
+	t := hurried{&sdk.IOTransport{Reader: rw, Writer: rw, MaxLineLength: maxMessage}}
 	return Transport{open: func() sdk.Transport { return t }}
+}
+
+// hurried closes a connection whose server does not read: the SDK writes until it
+// can, whatever becomes of the context.
+type hurried struct{ sdk.Transport }
+
+// Connect implements [sdk.Transport].
+func (h hurried) Connect(ctx context.Context) (sdk.Connection, error) {
+	c, err := h.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hurriedConnection{c}, nil
+}
+
+type hurriedConnection struct{ sdk.Connection }
+
+// Write implements [sdk.Connection].
+func (c hurriedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
+	written := make(chan struct{})
+	defer close(written)
+	go func() { // ends with the write, or when it has closed the connection
+		late := time.NewTimer(stall)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+			late.Reset(patience)
+			select {
+			case <-written:
+				return
+			case <-late.C:
+			}
+		case <-written:
+			return
+		case <-late.C:
+		}
+		_ = c.Close() // the write returns an error
+	}()
+	return c.Connection.Write(ctx, m)
 }
 
 // bounded bounds the bodies of answers, which the SDK reads whole.
