@@ -89,7 +89,7 @@ func (e *env) verifyAudit(name string, asJSON bool) error {
 	}
 	if isBroken {
 		return &commandError{What: fmt.Sprintf("%s: line %d: %s", name, broken.Line, broken.What), Exit: exitNotDone,
-			Hint: "what comes before is whole; neither this line nor any after it can be relied on"}
+			Hint: "what comes before is whole; nothing from this line on can be relied on; to go on with a new log, move this one aside and keep it"}
 	}
 	return nil
 }

@@ -325,7 +325,7 @@ func (r *appRun) ask(q session.Question) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, nil //nolint:nilerr // an input that ends is a no
+			return false, nil // an input that ends is a no
 		}
 	}
 }
