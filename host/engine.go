@@ -61,7 +61,7 @@ type Engine struct {
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit, compile: make(chan struct{}, 1),
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
-		compiled: map[Digest]*code{}, modules: map[Digest]*Module{}}
+		compiled: map[Digest]*code{}, pool: newPool(), modules: map[Digest]*Module{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

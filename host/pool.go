@@ -6,20 +6,22 @@ import (
 	"time"
 )
 
-// Bounds of what an engine keeps for later calls. What is past them is made anew when it
-// is needed.
-const (
-	maxImageBytes = 1 << 30   // memory of all images
-	maxIdleBytes  = 384 << 20 // of all instances that wait for a call, beside their images
-	maxIdle       = 2048      // instances that wait for a call
-	maxIdleTime   = time.Minute
+// instanceBytes is what an instance is counted as, beside its pages and stacks.
+const instanceBytes = 128 << 10
 
-	instanceBytes = 128 << 10 // what an instance is counted as, beside its pages and stacks
-)
+// newPool returns a pool with bounds: what is past them is made anew when it is needed.
+func newPool() pool {
+	return pool{maxImageBytes: 1 << 30, maxIdleBytes: 384 << 20, maxIdle: 2048, maxIdleTime: time.Minute}
+}
 
 // A pool keeps images, and the instances that wait for a call. It is safe for concurrent
 // use. Nothing is closed while it is locked.
 type pool struct {
+	maxImageBytes int64         // memory of all images
+	maxIdleBytes  int64         // of all instances that wait for a call, beside their images
+	maxIdle       int           // instances that wait for a call
+	maxIdleTime   time.Duration // how long one waits, at least
+
 	mu     sync.Mutex
 	images []*image // that are made
 	bytes  int64    // of images
@@ -81,7 +83,7 @@ func (p *pool) put(img *image, inst *instance, again bool) {
 		p.link(inst)
 	}
 	now := time.Now()
-	for o := p.oldest; o != nil && (p.idle > maxIdle || p.kept > maxIdleBytes || now.Sub(o.since) > maxIdleTime); o = p.oldest {
+	for o := p.oldest; o != nil && (p.idle > p.maxIdle || p.kept > p.maxIdleBytes || now.Sub(o.since) > p.maxIdleTime); o = p.oldest {
 		p.unlink(o)
 		closing = append(closing, o)
 	}
@@ -97,7 +99,7 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 	p.mu.Lock()
 	var closing []*instance
 	var dropped []*snapshot
-	for p.bytes+int64(memory.size) > maxImageBytes {
+	for p.bytes+int64(memory.size) > p.maxImageBytes {
 		oldest := -1
 		for i, other := range p.images {
 			if other.users == 0 && (oldest < 0 || other.used.Before(p.images[oldest].used)) {
@@ -117,7 +119,7 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		other.memory, other.globals = nil, nil
 		p.images = slices.Delete(p.images, oldest, oldest+1)
 	}
-	if p.bytes+int64(memory.size) > maxImageBytes {
+	if p.bytes+int64(memory.size) > p.maxImageBytes {
 		dropped = append(dropped, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
