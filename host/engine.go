@@ -48,8 +48,8 @@ type Engine struct {
 	// compiled from. It belongs to the holder of the token.
 	compiled map[Digest]*code
 
-	restores bool // instances can be set back on this system
-	pool     pool
+	pages *pageMap // nil where instances cannot be set back
+	pool  pool
 
 	mu      sync.Mutex
 	modules map[Digest]*Module // nil once closed
@@ -70,10 +70,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.runtime = e.compiler.runtime
-	if err := copyOnWrite(); err == nil && compiles {
-		e.restores = true
-	} else if compiles {
-		e.log.Warn("instances cannot be set back on this system: every call begins with a new one, which takes longer", "reason", err)
+	if compiles {
+		if e.pages, err = openPageMap(); err != nil {
+			e.log.Warn("instances cannot be set back on this system: every call begins with a new one, which takes longer", "reason", err)
+		}
 	}
 	if err := installMeter(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
@@ -96,7 +96,11 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.running.Wait()
 	e.pool.close()
-	return e.compiler.close(context.Background())
+	var err error
+	if e.pages != nil {
+		err = e.pages.close()
+	}
+	return errors.Join(err, e.compiler.close(context.Background()))
 }
 
 var errClosed = errors.New("engine: closed")

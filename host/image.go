@@ -196,7 +196,7 @@ func (img *image) restore(inst *instance) bool {
 		if inst.linear.size != int64(img.memory.size) {
 			return false // the engine has no way to make a memory smaller
 		}
-		kept, err := img.memory.restore(inst.linear.region)
+		kept, err := img.memory.restore(inst.linear.region, img.code.engine.pages)
 		if err != nil {
 			img.code.engine.log.Warn("an instance was not set back", "error", err)
 			return false

@@ -11,12 +11,13 @@ const instanceBytes = 128 << 10
 
 // newPool returns a pool with bounds: what is past them is made anew when it is needed.
 func newPool() pool {
-	return pool{maxImageBytes: 1 << 30, maxIdleBytes: 384 << 20, maxIdle: 2048, maxIdleTime: time.Minute}
+	return pool{maxImages: 1000, maxImageBytes: 1 << 30, maxIdleBytes: 384 << 20, maxIdle: 2048, maxIdleTime: time.Minute}
 }
 
 // A pool keeps images, and the instances that wait for a call. It is safe for concurrent
 // use. Nothing is closed while it is locked.
 type pool struct {
+	maxImages     int           // images, each of which has a file descriptor
 	maxImageBytes int64         // memory of all images
 	maxIdleBytes  int64         // of all instances that wait for a call, beside their images
 	maxIdle       int           // instances that wait for a call
@@ -34,7 +35,7 @@ type pool struct {
 // image returns the image of a code for a profile, made or not. It is nil if there can be
 // none.
 func (p *pool) image(c *code, of profile) *image {
-	if !c.whole || !c.engine.restores {
+	if !c.whole || c.engine.pages == nil {
 		return nil
 	}
 	p.mu.Lock()
@@ -99,7 +100,8 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 	p.mu.Lock()
 	var closing []*instance
 	var dropped []*snapshot
-	for p.bytes+int64(memory.size) > p.maxImageBytes {
+	fits := func() bool { return len(p.images) < p.maxImages && p.bytes+int64(memory.size) <= p.maxImageBytes }
+	for !fits() {
 		oldest := -1
 		for i, other := range p.images {
 			if other.users == 0 && (oldest < 0 || other.used.Before(p.images[oldest].used)) {
@@ -119,7 +121,7 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		other.memory, other.globals = nil, nil
 		p.images = slices.Delete(p.images, oldest, oldest+1)
 	}
-	if p.bytes+int64(memory.size) > p.maxImageBytes {
+	if !fits() {
 		dropped = append(dropped, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()

@@ -121,14 +121,14 @@ const maxKeptPages = 256
 // restore gives a region, of which nothing behind the snapshot was used, the contents
 // that put gave it. It looks only at pages that were written to, and returns the bytes
 // that the region keeps for itself.
-func (s *snapshot) restore(r *region) (kept int64, err error) {
+func (s *snapshot) restore(r *region, pages *pageMap) (kept int64, err error) {
 	buf := pageMapBuffers.Get().(*[pageMapChunk * 8]byte)
 	defer pageMapBuffers.Put(buf)
 	memory := r.bytes(int64(s.size))
 	first := int64(uintptr(r.base)) / int64(pageSize)
 	for at := 0; at < s.size; at += pageMapChunk * pageSize {
 		n := min(pageMapChunk, (s.size-at)/pageSize)
-		if err := readPageMap(buf[:n*8], first+int64(at/pageSize)); err != nil {
+		if err := pages.read(buf[:n*8], first+int64(at/pageSize)); err != nil {
 			return 0, err
 		}
 		for i := range n {
@@ -154,10 +154,15 @@ func madvise(b []byte) error {
 	return nil
 }
 
-// The kernel's account of the pages of this process has 64 bits for each: see
-// https://docs.kernel.org/admin-guide/mm/pagemap.html. A page of a private mapping of a
+// A pageMap is the kernel's account of the pages of this process. It has 64 bits for each:
+// see https://docs.kernel.org/admin-guide/mm/pagemap.html. A page of a private mapping of a
 // file that was never touched has 0, one that was only read is present and the
-// file's; all else was written to.
+// file's; all else was written to. It is safe for concurrent use.
+type pageMap struct {
+	file *os.File
+	fd   int
+}
+
 const (
 	pagePresent = 1 << 63
 	pageOfFile  = 1 << 61
@@ -168,24 +173,39 @@ const (
 var (
 	pageSize       = os.Getpagesize()
 	pageMapBuffers = sync.Pool{New: func() any { return new([pageMapChunk * 8]byte) }}
-	pageMapFile    = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/pagemap") })
 )
 
-// readPageMap reads the entries of the pages from first on.
-func readPageMap(b []byte, first int64) error {
-	f, err := pageMapFile()
+// openPageMap opens the account, or says why instances cannot be set back on this system: it
+// tries. Its caller closes it.
+func openPageMap() (*pageMap, error) {
+	file, err := os.Open("/proc/self/pagemap")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n, err := unix.Pread(int(f.Fd()), b, first*8)
-	if err != nil || n != len(b) {
-		return fmt.Errorf("/proc/self/pagemap: %d bytes of %d: %w", n, len(b), errors.Join(err, io.ErrUnexpectedEOF))
+	p := &pageMap{file, int(file.Fd())}
+	if err := p.try(); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pageMap) close() error { return p.file.Close() }
+
+// read reads the entries of the pages from first on.
+func (p *pageMap) read(b []byte, first int64) error {
+	n, err := unix.Pread(p.fd, b, first*8)
+	if err == nil && n < len(b) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("/proc/self/pagemap: %d bytes of %d: %w", n, len(b), err)
 	}
 	return nil
 }
 
-// copyOnWrite says why instances cannot be set back on this system, or nil: it tries.
-var copyOnWrite = sync.OnceValue(func() error {
+// try sets a region back twice.
+func (p *pageMap) try() error {
 	size := 4 * pageSize
 	r, err := reserve(int64(size) * 2)
 	if err != nil {
@@ -203,18 +223,17 @@ var copyOnWrite = sync.OnceValue(func() error {
 		return err
 	}
 	for range 2 {
-		_ = memory[0]                           // read
-		memory[pageSize], memory[size-1] = 2, 3 // written
-		kept, err := s.restore(r)
+		memory[pageSize], memory[size-1] = 2, memory[0]+3 // one page is read only, one not touched
+		kept, err := s.restore(r, p)
 		if err != nil {
 			return err
 		}
 		if kept != 2*int64(pageSize) {
 			return fmt.Errorf("/proc/self/pagemap: %d bytes were found to be written, want those of 2 pages", kept)
 		}
-		if !bytes.Equal(memory, s.data) {
+		if !bytes.Equal(memory[:2*pageSize], s.data[:2*pageSize]) || !bytes.Equal(memory[3*pageSize:], s.data[3*pageSize:]) {
 			return errors.New("a page that was written to was not found")
 		}
 	}
 	return nil
-})
+}

@@ -33,7 +33,10 @@ func (r *region) bytes(n int64) []byte {
 func (r *region) free() { r.b = nil }
 
 // A snapshot needs Linux.
-type snapshot struct{ size int }
+type snapshot struct {
+	size int
+	data []byte
+}
 
 var errNoSnapshot = errors.New("not Linux")
 
@@ -43,6 +46,11 @@ func (s *snapshot) close() {}
 
 func (s *snapshot) put(*region) error { return errNoSnapshot }
 
-func (s *snapshot) restore(*region) (int64, error) { return 0, errNoSnapshot }
+func (s *snapshot) restore(*region, *pageMap) (int64, error) { return 0, errNoSnapshot }
 
-func copyOnWrite() error { return errNoSnapshot }
+// A pageMap needs Linux.
+type pageMap struct{}
+
+func openPageMap() (*pageMap, error) { return nil, errNoSnapshot }
+
+func (p *pageMap) close() error { return nil }
