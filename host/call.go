@@ -36,7 +36,7 @@ type Call struct {
 	Trace func(HostCall)
 }
 
-// Call runs one export in a fresh instance and returns what it answered. Every
+// Call runs one export, in the state that the module begins with, and returns what it answered. Every
 // other end is a [*GuestError]; ctx ending early is one with the code cancelled.
 // Call returns soon after the deadline of c.Limits, the last of its fuel or the end
 // of ctx, whichever is first. It starts no goroutine that outlives it, and keeps
