@@ -26,7 +26,7 @@ import (
 // With a mapping, that says what the plugin offers. Without one, the plugin has the
 // given name, and each export that Extism can call and that can be the name of a
 // tool is a raw tool without a schema; exports of toolchains (_start, asyncify_stop_unwind
-// and their like) are none. It asks for log if the module imports Extism's log.
+// and their like) are none. It asks for log and clock if the module imports them.
 //
 // allowed_hosts become requests of every method over http and https on their
 // default ports: a name, *.NAME for all names below, or * for every name. Other
@@ -126,8 +126,9 @@ func (e *HashError) Error() string {
 	return fmt.Sprintf("digest mismatch: extism manifest sha256:%s, module sha256:%s", short(e.Want), short(e.Have))
 }
 
-// offered makes a tool of each export that can be one, and asks for the log if
-// the module writes to it.
+// offered makes a tool of each export that can be one, and asks for the log and
+// the clock if the module imports them: without the clock a wall clock stands
+// still, which some runtimes watch to sleep.
 func offered(wasm []byte) (*abi.Manifest, error) {
 	bin, err := wasmbin.Decode(wasm)
 	if err != nil {
@@ -139,8 +140,11 @@ func offered(wasm []byte) (*abi.Manifest, error) {
 		if i.Kind == wasmbin.Func {
 			imported++
 		}
-		if i.Module == abi.ImportExtism && strings.HasPrefix(i.Name, "log_") {
-			m.Requests = []string{"log"}
+		switch {
+		case i.Module == abi.ImportExtism && strings.HasPrefix(i.Name, "log_") && !slices.Contains(m.Requests, "log"):
+			m.Requests = append(m.Requests, "log")
+		case i.Module == abi.ImportWASI && i.Name == "clock_time_get" && !slices.Contains(m.Requests, "clock"):
+			m.Requests = append(m.Requests, "clock")
 		}
 	}
 	for _, x := range bin.Exports {
