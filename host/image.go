@@ -31,6 +31,7 @@ type image struct {
 
 	// Once it is made; they belong to the pool.
 	memory  *snapshot // nil until then
+	arena   int64     // bytes of memory that are the arena
 	globals []uint64
 	before  before
 	users   int         // instances that calls have
@@ -175,6 +176,10 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 	}
 	if inst.linear != nil {
 		more := (int64(img.memory.size) - inst.linear.size) / wasmPage
+		inst.linear.arena = img.arena
+		if inst.arena != nil {
+			inst.arena.Set(uint64(img.arena / wasmPage))
+		}
 		if _, ok := inst.module.Memory().Grow(uint32(more)); !ok {
 			inst.close()
 			return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory of %d bytes exceeds limit %d", img.memory.size, f.memory.limit)}
@@ -203,6 +208,9 @@ func (img *image) restore(inst *instance) bool {
 		}
 		inst.kept += kept
 		inst.linear.memory = nil
+	}
+	if inst.arena != nil {
+		inst.closeWindows()
 	}
 	inst.setGlobals(img)
 	inst.kept += inst.trim()

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sandboxd/sandboxd/host/meter"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // A code is compiled code. Modules that differ in custom sections alone share it.
@@ -18,7 +20,9 @@ type code struct {
 	engine   *Engine
 	compiled wazero.CompiledModule
 	memory   bool     // has a linear memory
+	maxPages int64    // the most pages that its memory may have
 	start    bool     // has a start function
+	windows  bool     // see package meter
 	globals  []string // exports of the guest's own globals that can change
 	// whole says that memory and these globals are all that a call can change, so an
 	// image of them is an image of an instance.
@@ -34,6 +38,8 @@ type instance struct {
 	linear *linear // nil if there is no memory
 
 	fuel, depth api.MutableGlobal
+	arena       api.MutableGlobal // nil without windows
+	windows     [3]window
 	globals     []api.MutableGlobal
 	functions   map[string]api.Function // exports that were called
 	stack       [1]uint64
@@ -62,7 +68,11 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := context.Context(f.ctx)
 	if c.memory {
-		room, err := reserve(f.limits.MemoryBytes &^ (wasmPage - 1))
+		most := f.limits.MemoryBytes &^ (wasmPage - 1)
+		if c.windows {
+			most += arenaPages * wasmPage
+		}
+		room, err := reserve(most)
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +90,10 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	inst.depth = inst.global(meter.Depth)
 	for _, name := range c.globals {
 		inst.globals = append(inst.globals, inst.global(name))
+	}
+	if c.windows && !inst.newArena() {
+		inst.close()
+		return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory begins with more than limit %d", f.memory.limit)}
 	}
 	return inst, nil
 }
@@ -105,7 +119,11 @@ func (inst *instance) give(f *frame) {
 	f.denied, f.deniedMore = inst.denied, inst.deniedMore
 	if inst.linear != nil {
 		inst.linear.memory = &f.memory
-		f.memory.use(inst.linear.size)
+		f.memory.use(inst.linear.size - inst.linear.arena)
+	}
+	if inst.arena != nil {
+		inst.closeWindows()
+		f.extism.blocks.arena = &arena{inst: inst}
 	}
 }
 

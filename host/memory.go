@@ -36,6 +36,7 @@ func (m *memory) use(n int64) {
 type linear struct {
 	region *region
 	size   int64
+	arena  int64   // of size, at the end; it is counted by its blocks
 	memory *memory // of the call that has the instance
 }
 
@@ -45,12 +46,13 @@ func (l *linear) Allocate(_, _ uint64) experimental.LinearMemory { return l }
 // Reallocate implements [experimental.LinearMemory]. Size never shrinks.
 func (l *linear) Reallocate(size uint64) []byte {
 	m := l.memory
-	if most := min(m.limit-m.blocks, int64(l.region.size)); size > uint64(max(most, 0)) {
+	own := int64(size) - l.arena
+	if own > m.limit-m.blocks || size > uint64(l.region.size) {
 		m.refused = true
 		return nil
 	}
 	l.size = int64(size)
-	m.use(l.size)
+	m.use(own)
 	return l.region.bytes(l.size)
 }
 
