@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -173,7 +172,7 @@ func TestArena(t *testing.T) {
 	b.fn("call", ":", 0, i64(1), callFn(fn["alloc"]), callFn(fn["load_u8"]), drop)
 	m := load(t, b.bytes())
 	f := newFrame(t.Context(), m, &Call{Limits: Limits{MemoryBytes: 32 << 20, Wall: time.Minute}})
-	f.startClock(time.Minute)
+	f.startClock(time.Now(), time.Minute)
 	inst, err := m.code.instantiate(f)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +241,7 @@ func BenchmarkEcho64K(b *testing.B) {
 			b.Fatal(err)
 		}
 		if !bytes.Equal(reply.Output, input) {
-			b.Fatal(fmt.Sprintf("%.20q", reply.Output))
+			b.Fatalf("output %.20q", reply.Output)
 		}
 	}
 }

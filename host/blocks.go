@@ -12,8 +12,9 @@ import "slices"
 // for guests that never look at them without the host.
 type blocks struct {
 	memory *memory
-	arena  *arena  // nil: blocks are the host's
-	list   []block // by address
+	arena  *arena   // nil: blocks are the host's
+	list   []block  // by address
+	few    [2]block // which most calls do with
 	next   uint64
 }
 
@@ -51,6 +52,9 @@ func (b *blocks) alloc(n uint64) uint64 {
 		}
 	}
 	b.next = (e.base + n + blockGap + 7) &^ 7
+	if b.list == nil {
+		b.list = b.few[:0]
+	}
 	b.list = append(b.list, e)
 	return e.base
 }

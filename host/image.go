@@ -53,7 +53,7 @@ func (f *frame) getInstance() error {
 		inst.give(f)
 		return nil
 	}
-	inst, made := p.take(img)
+	inst, made := p.take(img, f.started)
 	if !made {
 		select {
 		case img.making <- struct{}{}:
@@ -61,7 +61,7 @@ func (f *frame) getInstance() error {
 		case <-f.ctx.Done():
 			return f.timeUp()
 		}
-		if inst, made = p.take(img); !made {
+		if inst, made = p.take(img, f.started); !made {
 			return f.makeImage(img)
 		}
 	}
@@ -99,9 +99,9 @@ func (f *frame) begin() (*instance, error) {
 // runFirst runs what comes before a call.
 func (f *frame) runFirst() (inst *instance, err error) {
 	c := f.module.code
-	f.startClock(f.limits.Startup)
+	f.startClock(time.Now(), f.limits.Startup)
 	defer func() {
-		f.stopClock()
+		f.stopClock(time.Now)
 		if err != nil && inst != nil {
 			inst.close()
 			inst = nil
@@ -142,7 +142,7 @@ func (f *frame) putInstance(returned bool) {
 		inst.close()
 	}
 	if img != nil {
-		img.code.engine.pool.put(img, inst, again)
+		img.code.engine.pool.put(img, inst, again, f.started.Add(f.wall))
 	}
 }
 
@@ -153,6 +153,9 @@ func (f *frame) makeImage(img *image) error {
 		return err
 	}
 	inst.give(f)
+	if inst.arena != nil {
+		inst.closeWindows() // as the image has them
+	}
 	memory := &snapshot{}
 	if inst.linear != nil {
 		if memory, err = takeSnapshot(inst.linear.region.bytes(inst.linear.size)); err != nil {

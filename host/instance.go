@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -40,6 +41,7 @@ type instance struct {
 	fuel, depth api.MutableGlobal
 	arena       api.MutableGlobal // nil without windows
 	windows     [3]window
+	blocks      arena
 	globals     []api.MutableGlobal
 	functions   map[string]api.Function // exports that were called
 	stack       [1]uint64
@@ -122,8 +124,8 @@ func (inst *instance) give(f *frame) {
 		f.memory.use(inst.linear.size - inst.linear.arena)
 	}
 	if inst.arena != nil {
-		inst.closeWindows()
-		f.extism.blocks.arena = &arena{inst: inst}
+		inst.blocks = arena{inst: inst, free: inst.blocks.free[:0]}
+		f.extism.blocks.arena = &inst.blocks
 	}
 }
 
@@ -165,8 +167,21 @@ func stackOf(fn api.Function) int {
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return -1
 	}
-	if stack := v.Elem().FieldByName("stack"); stack.Kind() == reflect.Slice {
-		return stack.Len()
+	v = v.Elem()
+	stackField.Do(func() {
+		if f, ok := v.Type().FieldByName("stack"); ok && f.Type == reflect.TypeFor[[]byte]() {
+			stackType, stackIndex = v.Type(), f.Index[0]
+		}
+	})
+	if v.Type() != stackType {
+		return -1
 	}
-	return -1
+	return v.Field(stackIndex).Len()
 }
+
+// Where the engine's functions have their stack. All that are compiled are of one type.
+var (
+	stackField sync.Once
+	stackType  reflect.Type // nil if they have none
+	stackIndex int
+)
