@@ -65,3 +65,22 @@ func TestPartialEvents(t *testing.T) {
 		t.Errorf("%d hooked, %d yielded, %d stored; want 3, 3 and the message with the whole answer", hooked, len(o.events), stored)
 	}
 }
+
+// A consumer that stops at the result of an approved call stops the run before the
+// model is asked.
+func TestConsumerStopsAtAnswer(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("p", "pay", `{}`)))
+	pay := tool("pay")
+	pay.Describe.Confirm = true
+	w.agent.Tools = []flow.Tool{pay}
+	question := w.say("pay").questions()[0]
+	for ev, err := range w.runner().Run(t.Context(), home, answer(question.ID, `{"confirmed":true}`)) {
+		if err != nil || len(ev.Responses()) != 1 || ev.Responses()[0].ID != "p" {
+			t.Fatalf("first %s, %v; want the result of the call", toJSON(t, ev), err)
+		}
+		break
+	}
+	if w.model.Requests() != 1 {
+		t.Errorf("%d requests, want only the one that asked for the call", w.model.Requests())
+	}
+}
