@@ -150,7 +150,7 @@ type Store struct {
 
 // Dev is for development.
 type Dev struct {
-	Replay    string   `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
+	Replay    string   `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply, and MCP servers are reached all the same"`
 	GuardWall Duration `yaml:"guard_wall,omitempty" doc:"what a guard may take on a slow machine; default 50ms"`
 	Now       string   `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
 }
