@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -75,7 +76,7 @@ func (f *File) text(path string, t Text) (string, error) {
 }
 
 // builtins are tools that are there without a plugin.
-var builtins = []flow.Tool{flow.ExitLoop(), flow.LoadArtifacts(), flow.LoadMemory(), flow.PreloadMemory()}
+var builtins = []flow.Tool{flow.ExitLoop(), flow.LoadArtifacts(), flow.LoadMemory(), flow.PreloadMemory(), gemini.GoogleSearch()}
 
 // needsMemory are those of them that search it.
 var needsMemory = map[string]bool{"load_memory": true, "preload_memory": true}
@@ -134,6 +135,8 @@ func (rt *Runtime) tools(ctx context.Context, path string, a *Agent, model flow.
 				"tool %s: offered by plugins %s", name, strings.Join(of.by, " and "))
 		case len(of.by) == 0 && needsMemory[name] && f.Memory == "":
 			return nil, bad(abi.ConfigInvalid, "add memory: words", "%s: %s: the app has no memory", f.at(path), name)
+		case len(of.by) == 0 && name == "google_search" && cmp.Or(a.Model.Use, f.Model.Use) != "gemini":
+			return nil, bad(abi.ConfigInvalid, "use: gemini", "%s: %s: only Gemini searches by itself", f.at(path), name)
 		case seen[name]:
 			return nil, bad(abi.ConfigInvalid, "", "%s: %q is there twice", f.at(path), name)
 		}

@@ -26,7 +26,7 @@ type Agent struct {
 	Instruction        Text        `yaml:"instruction,omitempty" doc:"for the model: a text, or {file: NAME}; {key} is filled from state"`
 	GlobalInstruction  Text        `yaml:"global_instruction,omitempty" doc:"for the models of all agents, before their own; only of the first agent"`
 	IncludeContents    string      `yaml:"include_contents,omitempty" enum:"default,none" doc:"history that the model sees; none: the current turn; default: all, also in a single turn; absent: all, but of a single turn the task"`
-	Tools              []string    `yaml:"tools,omitempty" doc:"names of tools; one that is not listed is not offered and cannot be called; exit_loop, load_artifacts, load_memory and preload_memory are always there to be listed"`
+	Tools              []string    `yaml:"tools,omitempty" doc:"names of tools; one that is not listed is not offered and cannot be called; exit_loop, load_artifacts, load_memory, preload_memory and, for Gemini, google_search are always there to be listed"`
 	Toolsets           []string    `yaml:"toolsets,omitempty" doc:"names of MCP servers whose tools are offered, after the tools"`
 	AgentTools         []AgentTool `yaml:"agent_tools,omitempty" doc:"agents that are offered as tools of their names, after the tools"`
 	Examples           []Example   `yaml:"examples,omitempty" doc:"shown to the model with every message that begins with text"`

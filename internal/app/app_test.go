@@ -182,7 +182,7 @@ plugins:
     module: p.wasm
     digest: sha256:00
     grants: [log]
-    tools: {a: {as: aa, grants: [], confirm: always}}
+    tools: {a: {as: aa, grants: [], confirm: always, show_result: true}}
     limits: {wall: 2s, memory: 32MiB, host_calls: 5, output: 1KiB}
     config: {k: "1"}
 mcp:

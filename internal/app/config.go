@@ -85,6 +85,7 @@ type PluginTool struct {
 	As      string `yaml:"as,omitempty" doc:"the name the model sees"`
 	Grants  Lines  `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
 	Confirm string `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
+	Show    bool   `yaml:"show_result,omitempty" doc:"true: a result for which the tool skips the model's summary is shown to the user as text"`
 }
 
 // PluginLimits bound one call of a tool.

@@ -292,6 +292,19 @@ compaction: {interval: 2}
 	}
 }
 
+// Gemini can be offered its own search, other models cannot.
+func TestGoogleSearchIsGeminis(t *testing.T) {
+	text := strings.Replace(least, "{name: a}", "{name: a, tools: [google_search]}", 1)
+	if _, err := opened(t, text, replies, Options{}); err == nil || !strings.Contains(err.Error(), "google_search: only Gemini searches by itself") {
+		t.Errorf("got %v", err)
+	}
+	rt, err := opened(t, strings.Replace(text, "{use: script, script: r.yaml}", "{use: gemini, name: gemini-x}", 1), replies,
+		Options{Getenv: func(string) string { return "key" }})
+	if err != nil || rt == nil {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A memory tells what was said in the user's other sessions, and in no others.
 func TestMemory(t *testing.T) {
 	const text = `format: 1

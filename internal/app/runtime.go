@@ -234,7 +234,7 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	}
 	cfg.Tools = map[string]plugins.ToolConfig{}
 	for name, t := range p.Tools {
-		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always"}
+		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always", ShowResult: t.Show}
 		if t.Grants != nil {
 			set, err := f.grants(fmt.Sprintf("%s.tools.%s.grants", path, name), t.Grants)
 			if err != nil {
