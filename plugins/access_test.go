@@ -134,6 +134,18 @@ func TestActionsOfGuests(t *testing.T) {
 	}
 }
 
+// What a guest shows without the model's summary is shown if the app says so.
+func TestShownResults(t *testing.T) {
+	for show, want := range map[bool]bool{false: false, true: true} {
+		z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, "skip-summary"),
+			Tools: map[string]plugins.ToolConfig{"tool": {ShowResult: show}}}, map[string]hosttest.Guest{"tool": asks("skip_summary", `{}`)})
+		events := z.calls(call("c1", "tool", `{}`))
+		if last := events[len(events)-1]; len(events) != 2 || (last.Text() != "") != want {
+			t.Errorf("shown %t: %d events, the last %s", show, len(events), toJSON(t, last))
+		}
+	}
+}
+
 // A refusal that cannot be audited fails the call.
 func TestDeniedAndNotAudited(t *testing.T) {
 	z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{}, map[string]hosttest.Guest{"tool": asks("escalate", `{}`)})

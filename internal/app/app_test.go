@@ -67,6 +67,37 @@ func TestLoadMistakes(t *testing.T) {
 		{"model below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, model: {use: gemini}}]}", 1), "agent.agents[0].model: name is missing", ""},
 		{"output schema", strings.Replace(least, "{name: a}", "{name: a, output_schema: {pattern: '('}}", 1), "agent.output_schema: ", ""},
 		{"output schema of a number", strings.Replace(least, "{name: a}", "{name: a, output_schema: 3}", 1), "agent.output_schema: ", ""},
+		{"schema of a task", strings.Replace(least, "{name: a}", "{name: a, input_schema: {type: 3}}", 1), "agent.input_schema: ", ""},
+		{"instruction for all below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, global_instruction: x}]}", 1),
+			"agent.agents[0].global_instruction: is of the first agent", "move it to agent.global_instruction"},
+		{"limits of an agent that is a tool", strings.Replace(least, "{name: a}", "{name: a, agent_tools: [{agent: {name: b, limits: {steps: 1}}}]}", 1),
+			"agent.agent_tools[0].agent.limits: limits are those of the run", ""},
+		{"mode", strings.Replace(least, "{name: a}", "{name: a, mode: talk}", 1), `agent.mode: "talk": want one of chat, task, single_turn`, ""},
+		{"yes", strings.Replace(least, "{name: a}", "{name: a, disallow_transfer_to_parent: 1}", 1), "want true or false, have number 1", ""},
+		{"temperature", strings.Replace(least, "{name: a}", "{name: a, generate: {temperature: -1}}", 1), "agent.generate: temperature: -1: want a number from 0", ""},
+		{"temperature of a word", strings.Replace(least, "{name: a}", "{name: a, generate: {temperature: hot}}", 1), `agent.generate.temperature: want a number, written as in JSON, have text "hot"`, ""},
+		{"seed", strings.Replace(least, "{name: a}", "{name: a, generate: {seed: 1.5}}", 1), "agent.generate: seed: 1.5: want a whole number", ""},
+		{"example of nothing", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: []}]}", 1), "agent.examples[0]: output: empty", ""},
+		{"example of two things", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: [{say: a, call: b}]}]}", 1), "agent.examples[0]: output[0]: want one of say and call", ""},
+		{"example with arguments of nothing", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: [{say: a, args: {}}]}]}", 1), "output[0].args: there is no call", ""},
+		{"example with a list of arguments", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: [{call: a, args: [1]}]}]}", 1), "output[0].args: want an object", ""},
+		{"hook of an agent", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, hooks: [p]}]}", 1), `agent.agents[0].hooks[0]: "p" is no plugin of this app`, ""},
+		{"toolset of nobody", strings.Replace(least, "{name: a}", "{name: a, toolsets: [s]}", 1), `agent.toolsets[0]: "s" is no MCP server of this app`, "name one of mcp"},
+		{"server without tools", least + "mcp: [{name: s, command: [c]}]\n", "mcp[0].tools: missing", ""},
+		{"server of nothing", least + "mcp: [{name: s, tools: []}]\n", "mcp[0]: want one of command and url", ""},
+		{"server of both", least + "mcp: [{name: s, command: [c], url: 'http://h', tools: []}]\n", "mcp[0]: want one of command and url", ""},
+		{"server without a program", least + "mcp: [{name: s, command: [''], tools: []}]\n", "mcp[0].command[0]: empty", ""},
+		{"variables of a url", least + "mcp: [{name: s, url: 'http://h', inherit: [PATH], tools: []}]\n", "env and inherit have no meaning for a url", ""},
+		{"headers of a command", least + "mcp: [{name: s, command: [c], headers: {A: b}, tools: []}]\n", "mcp[0].headers: has no meaning for a command", ""},
+		{"url with a password", least + "mcp: [{name: s, url: 'http://u:p@h', tools: []}]\n", "mcp[0].url: want an http or https address without a user", "headers"},
+		{"url of a file", least + "mcp: [{name: s, url: 'file:///h', tools: []}]\n", "mcp[0].url: want an http or https address", ""},
+		{"two servers of one name", least + "mcp: [{name: s, command: [c], tools: []}, {name: s, command: [c], tools: []}]\n", `mcp[1].name: "s" is the name of two servers`, ""},
+		{"question about what is not offered", least + "mcp: [{name: s, command: [c], tools: [a], confirm: [b]}]\n", `mcp[0].confirm[0]: "b" is not offered`, "add it to tools"},
+		{"value", least + "mcp: [{name: s, command: [c], env: {A: {var: B}}, tools: []}]\n", "mcp[0].env.A: want a text, {env: VARIABLE} or {file: NAME}, have an object", ""},
+		{"memory of nothing", least + "memory: words\n", "memory: there are no stored sessions to search", "add store: {sessions: sqlite}"},
+		{"compaction of nothing", least + "compaction: {overlap: 1}\n", "compaction: want an interval, a token_threshold or both", ""},
+		{"compaction without an interval", least + "compaction: {overlap: 1, token_threshold: 9, retention: 1}\n", "compaction: overlap without an interval", ""},
+		{"compaction that keeps nothing", least + "compaction: {token_threshold: 1}\n", "compaction: want token_threshold and retention", ""},
 		{"instruction", strings.Replace(least, "{name: a}", "{name: a, instruction: [b]}", 1), "want a text or {file: NAME}, have a list", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,11 +147,24 @@ model: {use: gemini, name: m, base_url: "http://127.0.0.1:1"}
 agent:
   name: clerk
   description: A clerk.
+  generate: {temperature: 0.20, top_p: 1, top_k: 40, max_output_tokens: 100, seed: 0, stop_sequences: [END]}
   instruction: {file: clerk.md}
+  global_instruction: Be brief.
+  include_contents: none
   tools: [a, b]
+  toolsets: [notes, wiki]
+  agent_tools:
+    - agent: {name: expert, model: {use: script, script: expert.yaml}}
+      skip_summarization: true
+      show_result: true
+  examples:
+    - input: hello
+      output: [{say: "3"}, {call: a, args: {n: 1}}]
+  hooks: [p]
   output_key: out
+  input_schema: {type: object}
   output_schema: {type: object, required: [n], properties: {n: {type: integer, maximum: 10}}}
-  limits: {steps: 3, parallel_calls: 2, wall: 90s}
+  limits: {steps: 3, depth: 2, calls_per_step: 4, parallel_calls: 2, wall: 90s}
   agents:
     - name: line
       type: loop
@@ -128,6 +172,9 @@ agent:
       description: Works on it.
       agents:
         - name: worker
+          mode: task
+          disallow_transfer_to_parent: true
+          disallow_transfer_to_peers: true
           model: {use: script, script: worker.yaml}
           tools: [exit_loop]
 plugins:
@@ -135,9 +182,20 @@ plugins:
     module: p.wasm
     digest: sha256:00
     grants: [log]
-    tools: {a: {as: aa, grants: [], confirm: always}}
+    tools: {a: {as: aa, grants: [], confirm: always, show_result: true}}
     limits: {wall: 2s, memory: 32MiB, host_calls: 5, output: 1KiB}
     config: {k: "1"}
+mcp:
+  - name: notes
+    command: [go, run, ./server]
+    env: {A: plain, B: {env: B}, C: {file: c.txt}}
+    inherit: [PATH]
+    tools: [add, list]
+    confirm: [add]
+  - name: wiki
+    url: https://mcp.example/mcp
+    headers: {Authorization: {env: WIKI}}
+    tools: ["*"]
 hooks: [p]
 guards:
   - name: g
@@ -147,6 +205,8 @@ guards:
 artifacts: {dir: files}
 confirm: {expires: 1h}
 store: {sessions: sqlite, path: s.db, audit: a.log}
+memory: words
+compaction: {interval: 3, overlap: 1, token_threshold: 1000, retention: 5}
 ceiling: [log]
 dev: {replay: r, guard_wall: 1s, now: "2026-03-01T09:00:00Z"}
 `

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
@@ -26,7 +27,7 @@ import (
 type Options struct {
 	Modules  Modules
 	Egress   func(replay *host.Cassettes) *host.Egress // default [host.NewEgress]
-	Getenv   func(string) string                       // for GEMINI_API_KEY
+	Getenv   func(string) string                       // for GEMINI_API_KEY and what MCP servers are given; nil: nothing is set
 	Replay   string                                    // instead of dev.replay
 	Observer flow.Observer
 	Trace    func(tool, callID string, call host.HostCall)
@@ -41,23 +42,26 @@ type Runtime struct {
 	Plugins   []*plugins.Plugin
 	Guards    []flow.Guard
 	artifacts *flow.MemoryArtifacts
+	memory    *memory                    // nil: there is none
+	plugins   map[string]*plugins.Plugin // by name
+	servers   map[string]flow.Toolset    // by name
 	closers   []io.Closer
 }
 
 // Open wires an app. Its maker closes it. Errors are [*Error] where the app is
 // to blame.
 func Open(ctx context.Context, f *File, o Options) (*Runtime, error) {
-	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts()}
+	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts(), plugins: map[string]*plugins.Plugin{}, servers: map[string]flow.Toolset{}}
 	if err := rt.open(ctx, o); err != nil {
 		return nil, errors.Join(err, rt.Close())
 	}
 	return rt, nil
 }
 
-// Close frees what Open took.
+// Close frees what Open took, in the opposite order.
 func (rt *Runtime) Close() error {
 	var errs []error
-	for _, c := range rt.closers {
+	for _, c := range slices.Backward(rt.closers) {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
@@ -85,17 +89,21 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		return err
 	}
 	var hooks []flow.Hooks
-	byName := map[string]*plugins.Plugin{}
 	for i, p := range f.Plugins {
 		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Now: now, Trace: o.Trace})
 		if err != nil {
 			return err
 		}
 		rt.Plugins = append(rt.Plugins, plugin)
-		byName[p.Name] = plugin
+		rt.plugins[p.Name] = plugin
 	}
 	for _, name := range f.Hooks {
-		hooks = append(hooks, byName[name].Hooks())
+		hooks = append(hooks, rt.plugins[name].Hooks())
+	}
+	for i, m := range f.MCP {
+		if rt.servers[m.Name], err = rt.server(i, m, o); err != nil {
+			return err
+		}
 	}
 	for i, g := range f.Guards {
 		guard, err := rt.guard(ctx, i, g, o)
@@ -115,6 +123,12 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	cfg := flow.Config{
 		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
+	}
+	if rt.memory != nil {
+		cfg.Memory = rt.memory
+	}
+	if cfg.Compaction, err = f.Compact.flow(); err != nil {
+		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("compaction"), err)
 	}
 	rt.Runner, err = flow.NewRunner(agent, rt.Store, cfg)
 	if err != nil {
@@ -220,7 +234,7 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	}
 	cfg.Tools = map[string]plugins.ToolConfig{}
 	for name, t := range p.Tools {
-		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always"}
+		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always", ShowResult: t.Show}
 		if t.Grants != nil {
 			set, err := f.grants(fmt.Sprintf("%s.tools.%s.grants", path, name), t.Grants)
 			if err != nil {
