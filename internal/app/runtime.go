@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Modules  Modules
 	Egress   func(replay *host.Cassettes) *host.Egress // default [host.NewEgress]
-	Getenv   func(string) string                       // for GEMINI_API_KEY
+	Getenv   func(string) string                       // for GEMINI_API_KEY and secrets; nil: nothing is set
 	Replay   string                                    // instead of dev.replay
 	Observer flow.Observer
 	Trace    func(tool, callID string, call host.HostCall)
@@ -84,10 +84,16 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := f.secrets(o.Getenv)
+	if err != nil {
+		return err
+	}
+	kv := host.NewMemoryKV(now)
 	var hooks []flow.Hooks
 	byName := map[string]*plugins.Plugin{}
 	for i, p := range f.Plugins {
-		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Now: now, Trace: o.Trace})
+		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Secrets: secrets, KV: kv, Audit: log,
+			Logger: o.Logger, Now: now, Trace: o.Trace})
 		if err != nil {
 			return err
 		}
@@ -98,7 +104,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		hooks = append(hooks, byName[name].Hooks())
 	}
 	for i, g := range f.Guards {
-		guard, err := rt.guard(ctx, i, g, o)
+		guard, err := rt.guard(ctx, i, g, o, policies.Config{KV: kv, Audit: log, Logger: o.Logger})
 		if err != nil {
 			return err
 		}
@@ -113,7 +119,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		return err
 	}
 	cfg := flow.Config{
-		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
+		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Memory: &sessionMemory{rt.Store}, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
 	}
 	rt.Runner, err = flow.NewRunner(agent, rt.Store, cfg)
@@ -215,6 +221,9 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	if cfg.Grants, err = f.grants(path+".grants", p.Grants); err != nil {
 		return nil, err
 	}
+	if err := f.grantedSecrets(path+".grants", p.Grants); err != nil {
+		return nil, err
+	}
 	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
 		return nil, err
 	}
@@ -266,7 +275,7 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 		OutputBytes: int64(l.Output)}, nil
 }
 
-func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.Guard, error) {
+func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options, cfg policies.Config) (flow.Guard, error) {
 	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
 	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, g.Digest, o)
 	if err != nil {
@@ -275,8 +284,9 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.G
 		}
 		return nil, err
 	}
-	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger,
-		Limits: host.Limits{Wall: time.Duration(f.Dev.GuardWall)}})
+	cfg.Name, cfg.Guard, cfg.Settings = g.Name, g.Guard, json.RawMessage(g.Settings)
+	cfg.Limits = host.Limits{Wall: time.Duration(f.Dev.GuardWall)}
+	guard, err := policies.New(ctx, module, cfg)
 	if err == nil {
 		return guard, nil
 	}
