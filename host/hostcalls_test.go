@@ -288,6 +288,7 @@ func TestBadRequests(t *testing.T) {
 		"state_get", `{"key":"session:a","extra":1}`,
 		"state_set", `{"values":{"session:":1,"":2}}`,
 		"artifact_read", `{"name":"a.csv","version":-1}`,
+		"artifact_read", `{"name":"a.csv","version":9223372036854775808}`,
 		"artifact_read", `{"name":"a.csv","offset":-1}`,
 		"artifact_save", `{"name":"b\n.csv"}`,
 		"emit", `{}`,

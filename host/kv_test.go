@@ -203,15 +203,36 @@ func TestKVGrants(t *testing.T) {
 	}
 }
 
-// Values that a call leaves count to what it may have kept.
-func TestKVStored(t *testing.T) {
+// What a call leaves counts to what it may have kept, whichever way it is kept. What
+// does not fit leaves nothing.
+func TestStored(t *testing.T) {
 	w := newWorld()
-	c := &Call{Grants: grants(t, "kv write"), Access: w.access(), Limits: Limits{StoredBytes: 20}}
-	out, _ := ask(t, loadGo(t), c, "kv_set", `{"key":"a","value":"0123456789"}`, "kv_set", `{"key":"b","value":"0123456789"}`, "kv_add", `{"key":"12345678","n":1,"most":1}`, "kv_add", `{"key":"n","n":1,"most":1}`)
-	for i, want := range []abi.Code{"", abi.QuotaExceeded, abi.QuotaExceeded, ""} {
-		if got := out[i].code(t); got != want {
-			t.Errorf("call %d: %q, want %q", i, got, want)
+	c := &Call{Grants: grants(t, everyGrant...), Access: w.access(), Limits: Limits{StoredBytes: 60}}
+	calls := []string{
+		"kv_set", `{"key":"a","value":"0123456789"}`, // 13 bytes
+		"artifact_save", "{\"name\":\"b.csv\"}\x000123456789", // 10
+		"state_set", `{"values":{"session:x":1}}`, // 10
+		"emit", `{"chunk":"0123456789"}`, // 12
+		"kv_set", `{"key":"b","value":"0123456789012"}`, // 16 do not fit
+		"artifact_save", "{\"name\":\"c.csv\"}\x000123456789012345", // 16
+		"state_set", `{"values":{"session:y":"01234"}}`, // 16
+		"emit", `{"chunk":"01234567890123"}`, // 16
+		"kv_add", `{"key":"0123456789012345","n":1,"most":1}`, // 16
+		"kv_add", `{"key":"n","n":1,"most":1}`,
+	}
+	out, _ := ask(t, loadGo(t), c, calls...)
+	for i, r := range out {
+		want := abi.Code("")
+		if i >= 4 && i <= 8 {
+			want = abi.QuotaExceeded
 		}
+		if got := r.code(t); got != want {
+			t.Errorf("%s %s: %q, want %q", calls[2*i], calls[2*i+1], got, want)
+		}
+	}
+	_, there, _ := w.kv.Scope(KVScope{}).Get(t.Context(), "b")
+	if there || w.state["session:y"] != nil || w.artifacts["c.csv "] != nil || len(w.chunks) != 1 {
+		t.Error("what does not fit was kept")
 	}
 }
 
