@@ -37,9 +37,11 @@ type Config struct {
 	Hooks  host.Limits       // of hook calls; a zero field: the default
 	Values map[string]string // plain values the guest may read, over those of the manifest; never secrets
 
-	Egress *host.Egress // for http; nil: every request is refused
-	Audit  audit.Sink   // gets refused host calls; nil: nothing is recorded
-	Logger *slog.Logger // gets what guests log; nil: silent
+	Egress  *host.Egress  // for http; nil: every request is refused
+	Secrets *host.Secrets // that requests may use as far as they are granted; all are taken out of every answer
+	KV      host.KVStore  // keeps values apart for every tenant, app and plugin; nil: kv is refused
+	Audit   audit.Sink    // gets refused host calls; nil: nothing is recorded
+	Logger  *slog.Logger  // gets what guests log; nil: silent
 
 	// Now is what a guest takes for the time at the start of its call; nil: the
 	// clock.

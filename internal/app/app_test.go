@@ -4,16 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/agent.schema.json")
@@ -57,6 +61,9 @@ func TestLoadMistakes(t *testing.T) {
 		{"path of nothing", least + "store: {path: s.db}\n", "agent.yaml:5: store.path: has no meaning for sessions: memory", "add sessions: sqlite"},
 		{"store", least + "store: {sessions: postgres}\n", `store.sessions: "postgres": want one of memory, sqlite`, ""},
 		{"time", least + "dev: {now: yesterday}\n", `dev.now: "yesterday": want RFC 3339`, ""},
+		{"secret from nowhere", least + "secrets: {A: {}}\n", "agent.yaml:5: secrets.A: want one of env and file", "write {env: A}"},
+		{"secret from two places", least + "secrets: {A: {env: A, file: a}}\n", "secrets.A: want one of env and file", ""},
+		{"secret in the file", least + "secrets: {A: hunter2hunter2}\n", "secrets.A: want an object", ""},
 		{"fail open", least + "guards: [{name: g, policy: p, on_failure: allow}]\n", "guards[0].on_failure: unknown key", ""},
 		{"alias", least + "plugins: [&p {name: p, module: m}, *p]\n", "want an object, have an alias", ""},
 		{"settings with a number that is none in JSON", least + "guards: [{name: g, policy: p, settings: {a: 0x10}}]\n", `number "0x10" is not written as in JSON`, ""},
@@ -315,5 +322,73 @@ func TestNearest(t *testing.T) {
 		if got := Nearest(word, names); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	dir := write(t, least+"secrets: {A: {env: VAR}, B: {file: b.txt}}\n")
+	getenv := func(name string) string { return map[string]string{"VAR": "first value", "SHORT": "1234567"}[name] }
+	if err := os.WriteFile(filepath.Join(dir, "b.txt"), []byte("second value\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := f.secrets(getenv)
+	if want, _ := host.NewSecrets(map[string]string{"A": "first value", "B": "second value"}); err != nil || !reflect.DeepEqual(made, want) {
+		t.Errorf("made %v, %v", made, err)
+	}
+	for name, c := range map[string]struct {
+		secret Secret
+		getenv func(string) string
+		want   string
+	}{
+		"no variable":       {Secret{Env: "NONE"}, getenv, "secret C: variable not set"},
+		"no environment":    {Secret{Env: "VAR"}, nil, "secret C: variable not set"},
+		"a value too short": {Secret{Env: "SHORT"}, getenv, "agent.yaml:5: secrets: secret C: value of 7 bytes"},
+		"no file":           {Secret{File: "c.txt"}, getenv, "secret C: open "},
+	} {
+		f.Secrets = map[string]Secret{"C": c.secret}
+		_, err := f.secrets(c.getenv)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != abi.ConfigInvalid || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	f.Secrets = map[string]Secret{"BANK_TOKEN": {Env: "VAR"}}
+	if err := f.grantedSecrets("plugins[0].grants", []string{"log", "secret use BANK_TOKEN at a.example", "secret use * at a.example", "nonsense"}); err != nil {
+		t.Error(err)
+	}
+	if err := f.grantedSecrets("plugins[0].grants", []string{"log", "secret  use TOKEN at a.example"}); err == nil || !strings.Contains(err.Error(), "plugins[0].grants[1]: the app has no secret TOKEN") {
+		t.Errorf("a grant of a secret that is not there: %v", err)
+	}
+}
+
+// A search reads the user's other sessions, the last ones by id.
+func TestSessionMemory(t *testing.T) {
+	store := session.NewMemory()
+	said := func(user, id, text string) session.Key {
+		key := session.Key{App: "x", User: user, ID: id}
+		if _, err := store.Create(t.Context(), key, nil); err != nil {
+			t.Fatal(err)
+		}
+		ev := &session.Event{ID: "e", Author: "user", Response: session.Response{Content: genai.NewContentFromText(text, genai.RoleUser)}}
+		if err := store.Append(t.Context(), key, ev); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	said("ada", "s000", "the oldest word")
+	for i := range maxRemembered - 1 {
+		said("ada", fmt.Sprintf("s%03d", i+1), fmt.Sprint("word ", i))
+	}
+	said("bob", "s000", "word of bob")
+	here := said("ada", "s999", "this word")
+	found, err := (&memory{store}).Search(t.Context(), here, "WORD")
+	if err != nil || len(found) != maxRemembered-1 || found[0].Text() != "word 0" || found[len(found)-1].Text() != "word 98" {
+		t.Errorf("found %d, first %+v, %v", len(found), found[0], err)
+	}
+	if found, err = (&memory{store}).Search(t.Context(), here, "nothing"); err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v", found, err)
 	}
 }

@@ -20,21 +20,22 @@ const maxFileBytes = 1 << 20
 
 // A File is agent.yaml. The tags doc and enum are the published schema's.
 type File struct {
-	Format    int       `yaml:"format" required:"true" doc:"1"`
-	Name      string    `yaml:"name" required:"true" doc:"the app's name: a lower-case letter, then a-z 0-9 _ -"`
-	Model     Model     `yaml:"model" required:"true" doc:"who answers"`
-	Agent     Agent     `yaml:"agent" required:"true" doc:"the agent"`
-	Plugins   []Plugin  `yaml:"plugins,omitempty" doc:"modules that offer tools and hooks"`
-	MCP       []MCP     `yaml:"mcp,omitempty" doc:"MCP servers, whose tools agents may be offered"`
-	Hooks     []string  `yaml:"hooks,omitempty" doc:"names of plugins whose hooks run, in order; the first answer wins"`
-	Guards    []Guard   `yaml:"guards,omitempty" doc:"what judges every call; the worst verdict counts"`
-	Artifacts Artifacts `yaml:"artifacts,omitempty" doc:"files the agent's tools may be granted"`
-	Confirm   Confirm   `yaml:"confirm,omitempty" doc:"questions to people"`
-	Store     Store     `yaml:"store,omitempty" doc:"what is kept"`
-	Memory    string    `yaml:"memory,omitempty" enum:"words" doc:"what load_memory and preload_memory search; words: the user's other stored sessions, by the words they share with the query; absent: there is none"`
-	Compact   Compact   `yaml:"compaction,omitempty" doc:"summarises long histories; absent: they are sent whole"`
-	Ceiling   Lines     `yaml:"ceiling,omitempty" doc:"the most any grant above may give; absent: the grants are the ceiling"`
-	Dev       Dev       `yaml:"dev,omitempty" doc:"for sandboxd run only"`
+	Format    int               `yaml:"format" required:"true" doc:"1"`
+	Name      string            `yaml:"name" required:"true" doc:"the app's name: a lower-case letter, then a-z 0-9 _ -"`
+	Model     Model             `yaml:"model" required:"true" doc:"who answers"`
+	Agent     Agent             `yaml:"agent" required:"true" doc:"the agent"`
+	Plugins   []Plugin          `yaml:"plugins,omitempty" doc:"modules that offer tools and hooks"`
+	MCP       []MCP             `yaml:"mcp,omitempty" doc:"MCP servers, whose tools agents may be offered"`
+	Hooks     []string          `yaml:"hooks,omitempty" doc:"names of plugins whose hooks run, in order; the first answer wins"`
+	Guards    []Guard           `yaml:"guards,omitempty" doc:"what judges every call; the worst verdict counts"`
+	Artifacts Artifacts         `yaml:"artifacts,omitempty" doc:"files the agent's tools may be granted"`
+	Secrets   map[string]Secret `yaml:"secrets,omitempty" doc:"what the host may put into requests for plugins that are granted secret use NAME at HOST, by name; no plugin ever reads one"`
+	Confirm   Confirm           `yaml:"confirm,omitempty" doc:"questions to people"`
+	Store     Store             `yaml:"store,omitempty" doc:"what is kept"`
+	Memory    string            `yaml:"memory,omitempty" enum:"words" doc:"what load_memory and preload_memory search; words: the user's other stored sessions, by the words they share with the query; absent: there is none"`
+	Compact   Compact           `yaml:"compaction,omitempty" doc:"summarises long histories; absent: they are sent whole"`
+	Ceiling   Lines             `yaml:"ceiling,omitempty" doc:"the most any grant above may give; absent: the grants are the ceiling"`
+	Dev       Dev               `yaml:"dev,omitempty" doc:"for sandboxd run only"`
 
 	dir  string
 	line map[string]int // of each path in the file
@@ -138,6 +139,12 @@ type Artifacts struct {
 	Dir string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
 }
 
+// Secret says where a secret comes from: one of the two.
+type Secret struct {
+	Env  string `yaml:"env,omitempty" doc:"the variable that holds it"`
+	File string `yaml:"file,omitempty" doc:"the file that holds it; a line break at its end does not count"`
+}
+
 // Confirm configures questions to people.
 type Confirm struct {
 	Expires Duration `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
@@ -223,6 +230,11 @@ func (f *File) check() error {
 		add("name", "", "%v", err)
 	}
 	f.Model.check("model", add)
+	for name, s := range f.Secrets {
+		if (s.Env == "") == (s.File == "") {
+			add("secrets."+name, "write {env: "+name+"}", "want one of env and file")
+		}
+	}
 	plugins := map[string]bool{}
 	for i, p := range f.Plugins {
 		path := fmt.Sprintf("plugins[%d]", i)

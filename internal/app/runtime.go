@@ -27,7 +27,7 @@ import (
 type Options struct {
 	Modules  Modules
 	Egress   func(replay *host.Cassettes) *host.Egress // default [host.NewEgress]
-	Getenv   func(string) string                       // for GEMINI_API_KEY and what MCP servers are given; nil: nothing is set
+	Getenv   func(string) string                       // for GEMINI_API_KEY, secrets, and what MCP servers are given; nil: nothing is set
 	Replay   string                                    // instead of dev.replay
 	Observer flow.Observer
 	Trace    func(tool, callID string, call host.HostCall)
@@ -88,9 +88,15 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := f.secrets(o.Getenv)
+	if err != nil {
+		return err
+	}
+	kv := host.NewMemoryKV(now)
 	var hooks []flow.Hooks
 	for i, p := range f.Plugins {
-		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Now: now, Trace: o.Trace})
+		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Secrets: secrets, KV: kv, Audit: log,
+			Logger: o.Logger, Now: now, Trace: o.Trace})
 		if err != nil {
 			return err
 		}
@@ -106,7 +112,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		}
 	}
 	for i, g := range f.Guards {
-		guard, err := rt.guard(ctx, i, g, o)
+		guard, err := rt.guard(ctx, i, g, o, policies.Config{KV: kv, Audit: log, Logger: o.Logger})
 		if err != nil {
 			return err
 		}
@@ -229,6 +235,9 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	if cfg.Grants, err = f.grants(path+".grants", p.Grants); err != nil {
 		return nil, err
 	}
+	if err := f.grantedSecrets(path+".grants", p.Grants); err != nil {
+		return nil, err
+	}
 	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
 		return nil, err
 	}
@@ -280,7 +289,7 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 		OutputBytes: int64(l.Output)}, nil
 }
 
-func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.Guard, error) {
+func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options, cfg policies.Config) (flow.Guard, error) {
 	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
 	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, "", g.Digest, o)
 	if err != nil {
@@ -289,8 +298,9 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.G
 		}
 		return nil, err
 	}
-	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger,
-		Limits: host.Limits{Wall: time.Duration(f.Dev.GuardWall)}})
+	cfg.Name, cfg.Guard, cfg.Settings = g.Name, g.Guard, json.RawMessage(g.Settings)
+	cfg.Limits = host.Limits{Wall: time.Duration(f.Dev.GuardWall)}
+	guard, err := policies.New(ctx, module, cfg)
 	if err == nil {
 		return guard, nil
 	}

@@ -60,34 +60,6 @@ func (rt *Runtime) openStore() error {
 	return nil
 }
 
-// A memory finds words in the stored sessions of a user. It reads them anew for
-// every search.
-type memory struct{ store session.Store }
-
-// Search implements [flow.Memory]. The session that asks is left out: its model
-// sees it anyway.
-func (m *memory) Search(ctx context.Context, key session.Key, query string) ([]flow.MemoryEntry, error) {
-	keys, err := m.store.List(ctx, key.Tenant, key.App, key.User)
-	if err != nil {
-		return nil, err
-	}
-	words := flow.NewWordMemory()
-	for _, k := range keys {
-		if k == key {
-			continue
-		}
-		s, err := m.store.Get(ctx, k)
-		if errors.Is(err, session.ErrNotFound) { // deleted meanwhile
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		words.Add(s)
-	}
-	return words.Search(ctx, key, query)
-}
-
 // Pending returns the questions of a session that can still be answered by the
 // app's clock, in the order asked.
 func (f *File) Pending(ctx context.Context, store session.Store, key session.Key) ([]session.Question, error) {
