@@ -35,7 +35,7 @@ type Config struct {
 
 	Limits host.Limits       // of tool calls; a zero field: what the manifest asks, at most the default
 	Hooks  host.Limits       // of hook calls; a zero field: the default
-	Values map[string]string // plain values the guest may read; never secrets
+	Values map[string]string // plain values the guest may read, over those of the manifest; never secrets
 
 	Egress  *host.Egress  // for http; nil: every request is refused
 	Secrets *host.Secrets // that requests may use as far as they are granted; all are taken out of every answer
@@ -74,13 +74,16 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	cfg.Values = maps.Clone(cfg.Values)
+	values := maps.Clone(m.Config)
+	if values == nil {
+		values = map[string]string{}
+	}
+	maps.Copy(values, cfg.Values)
+	cfg.Values = values
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), Fuel: m.Limits.Fuel,
-		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
-	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(asked))
+	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)))
 	cfg.Hooks = fill(cfg.Hooks, host.DefaultLimits(abi.KindHook))
 	requests, err := capability.ParseSet(m.Requests)
 	if err != nil {
@@ -113,6 +116,7 @@ func fill(l, d host.Limits) host.Limits {
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
 		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),
+		VarBytes: cmp.Or(l.VarBytes, d.VarBytes),
 	}
 }
 

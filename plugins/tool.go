@@ -9,6 +9,7 @@ import (
 	"iter"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/flow"
@@ -97,7 +98,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 		return flow.Outcome{Receipt: receipt}, &flow.CallError{Code: code, Text: text, Err: err, Receipt: receipt}
 	}
 	if t.tool.Raw {
-		if outcome.Result, err = abi.Canonical(output); err != nil {
+		if outcome.Result, err = rawResult(t.tool.Output, output); err != nil {
 			return fail(abi.GuestOutputInvalid, "", err)
 		}
 		return outcome, nil
@@ -111,6 +112,23 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	}
 	outcome.Result = result.Result
 	return outcome, nil
+}
+
+// rawResult returns what a plain Extism export answered, in canonical form: JSON,
+// or else text. For a tool whose schema says string, what is no JSON string is text.
+func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
+	var says struct {
+		Type any `json:"type"`
+	}
+	_ = json.Unmarshal(schema, &says) // no schema says nothing
+	canonical, err := abi.Canonical(output)
+	if err == nil && (says.Type != "string" || canonical[0] == '"') {
+		return canonical, nil
+	}
+	if utf8.Valid(output) {
+		return abi.Marshal(string(output))
+	}
+	return nil, fmt.Errorf("%w, and not UTF-8", err)
 }
 
 // run calls the guest and turns what is not an answer into a [flow.CallError].
@@ -195,5 +213,3 @@ func panicText(detail string) (string, bool) {
 	text, _, _ = strings.Cut(text, `\n`)
 	return strings.TrimSuffix(text, " [recovered]"), text != ""
 }
-
-func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -33,9 +33,7 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 	if err != nil {
 		return err
 	}
-	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
-		Fuel: m.Limits.Fuel, HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
-	limits := host.DefaultLimits(abi.KindTool).Narrow(asked).Narrow(r.asked)
+	limits := host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)).Narrow(r.asked)
 	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(),
 		Secrets: r.values, KV: host.NewMemoryKV(r.clock()),
 		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
@@ -271,6 +269,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
 	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now,
+		Config: module.Manifest().Config,
 		Access: host.Access{Egress: r.egress, Secrets: r.values, KV: host.NewMemoryKV(r.clock()).Scope(host.KVScope{}), Log: func(string, string) {}}, Trace: r.trace.call})
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
 	if failed, ok := errors.AsType[*host.GuestError](err); ok {

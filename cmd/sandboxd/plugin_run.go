@@ -21,6 +21,7 @@ import (
 type pluginRunFlags struct {
 	args      string
 	export    string
+	manifest  string
 	input     string
 	grants    []string
 	state     []string
@@ -40,7 +41,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 		Use: "run [TOOL] [FILE]", Short: "Call one tool of a plugin",
 		Long: "Call a tool as an app does, through the checks of its arguments and result, in the\nsandbox, with the grants that are named here and no " +
 			"others. The result goes to standard\noutput, the receipt to standard error.\n\n" +
-			"An argument that names a file is the module; it may also be the folder of a plugin's\nsource, as the current one is if nothing is named. " +
+			"An argument that names a file is the module, or an Extism manifest; it may also be the\nfolder of a plugin's source, as the current one is if nothing is named. " +
 			"TOOL may be left out if there is but one.\n\nWith --export, call an export of any module directly and print the bytes it answers.\n" +
 			"Without --replay, requests go to the network.",
 		Example: "sandboxd plugin run get_weather --args '{\"place\":\"Oslo\"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json\n" +
@@ -71,6 +72,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
+	manifestFlag(c, &f.manifest)
 	groupFlags(c, "input", "args", "export", "input", "state", "artifact", "secret", "replay", "now")
 	groupFlags(c, "grants", "grant")
 	groupFlags(c, "limits", "limit")
@@ -106,7 +108,7 @@ func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) e
 		return err
 	}
 	defer engine.Close()
-	g, err := e.openGuest(ctx, modules, r.file)
+	g, err := e.openGuest(ctx, modules, r.file, f.manifest)
 	if err != nil {
 		return err
 	}

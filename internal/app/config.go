@@ -71,14 +71,15 @@ func (m *Model) check(path string, add func(path, hint, format string, args ...a
 
 // Plugin is one plugin of the app.
 type Plugin struct {
-	Name   string                `yaml:"name" required:"true" doc:"its name in the app"`
-	Module string                `yaml:"module,omitempty" doc:"the module's file"`
-	Source string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
-	Digest string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
-	Grants []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
-	Tools  map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
-	Limits PluginLimits          `yaml:"limits,omitempty" doc:"of one call, downwards only"`
-	Config map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
+	Name     string                `yaml:"name" required:"true" doc:"its name in the app"`
+	Module   string                `yaml:"module,omitempty" doc:"the module's file, or an Extism manifest in JSON"`
+	Source   string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
+	Manifest string                `yaml:"manifest,omitempty" doc:"a file that says what the module offers, in place of what it says itself: for a plain Extism plugin"`
+	Digest   string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Grants   []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
+	Tools    map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
+	Limits   PluginLimits          `yaml:"limits,omitempty" doc:"of one call, downwards only"`
+	Config   map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
 }
 
 // PluginTool configures one tool.

@@ -227,7 +227,7 @@ func (f *File) grants(path string, lines []string) (capability.Set, error) {
 
 func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg plugins.Config) (*plugins.Plugin, error) {
 	f, path := rt.File, fmt.Sprintf("plugins[%d]", i)
-	module, err := rt.module(ctx, "plugin "+p.Name, p.Module, p.Source, p.Digest, o)
+	module, err := rt.module(ctx, "plugin "+p.Name, p.Module, p.Source, p.Manifest, p.Digest, o)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 
 func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options, cfg policies.Config) (flow.Guard, error) {
 	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
-	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, g.Digest, o)
+	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, "", g.Digest, o)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == abi.NotFound {
 			return nil, bad(abi.PolicyUnavailable, "fix the path; there is no setting that skips a guard", "%s; every call would be denied", e.Text)

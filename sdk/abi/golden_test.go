@@ -81,7 +81,8 @@ var vectors = map[string]any{
 		Hooks:    HookPoints(),
 		Guards:   []Guard{{Name: "payment-limit", Phases: []Phase{PhaseCall, PhaseResult}, Mutates: []Phase{PhaseResult}, Settings: raw(`{"type":"object"}`), Check: true, Export: "judge"}},
 		Requests: []string{"http POST pay.bank.example/v1/payments", "secret use BANK_TOKEN at pay.bank.example"},
-		Limits:   Limits{MemoryBytes: 32 << 20, WallMS: 2000, Fuel: 500_000_000, HostCalls: 10, OutputBytes: 65536}},
+		Limits:   Limits{MemoryBytes: 32 << 20, WallMS: 2000, Fuel: 500_000_000, HostCalls: 10, OutputBytes: 65536, HTTPBytes: 131072, VarBytes: 4096},
+		Config:   map[string]string{"currency": "EUR"}},
 	"manifest_least": Manifest{ABI: Version, Name: "a", Version: "0", Tools: []Tool{{Name: "t"}}},
 
 	"host_error":            ErrorReply{Code: CapabilityDenied, Message: "need http GET api.example.com/v1/x"},
