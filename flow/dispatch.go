@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,7 +66,9 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	late := make([]*CallError, len(calls)) // why a call was not begun
 	slots := make(chan struct{}, s.cfg.Limits.Parallel)
 	go func() {
+		defer close(f.items)
 		var wg sync.WaitGroup
+		defer wg.Wait()
 		for i, c := range results {
 			if n := first + i; n >= s.cfg.Limits.CallsPerStep {
 				late[i] = &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of a step: at most %d are run", n+1, s.cfg.Limits.CallsPerStep)}
@@ -77,13 +80,16 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 				late[i] = gaveUp(wanted)
 				continue
 			}
-			wg.Go(func() {
+			do := func() {
 				defer func() { <-slots }()
 				c.do()
-			})
+			}
+			if i == len(results)-1 {
+				do() // here: there is nothing left to begin
+			} else {
+				wg.Go(do)
+			}
 		}
-		wg.Wait()
-		close(f.items)
 	}()
 	f.serve(s.yield)
 	for i, err := range late {
@@ -255,6 +261,9 @@ func (c *call) attemptIt() (map[string]any, error) {
 
 // rewritten returns the arguments if hooks changed them.
 func (c *call) rewritten() (map[string]any, bool) {
+	if !slices.ContainsFunc(c.hooks, func(h Hooks) bool { return h.BeforeTool != nil }) {
+		return nil, false
+	}
 	before, err := canonicalArgs(c.fc.Args)
 	after, err2 := canonicalArgs(c.seen.Args)
 	return c.seen.Args, err == nil && err2 == nil && string(before) != string(after)
@@ -474,6 +483,9 @@ func (c *call) after(result map[string]any, cause error) (map[string]any, error,
 	var shown error
 	if cause != nil {
 		shown = hookError(cause)
+	}
+	if !slices.ContainsFunc(c.hooks, func(h Hooks) bool { return h.AfterTool != nil }) {
+		return result, cause, false
 	}
 	before := jsonText(result)
 	replaced, err := c.firstTool(func(h Hooks) (map[string]any, error) {
