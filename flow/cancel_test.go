@@ -80,7 +80,7 @@ func TestCancelled(t *testing.T) {
 		{"guard of the call", 0, `{"error":"` + unavailable + `"}`, ""},
 		{"audit of the intent", 0, `{"error":"` + notStored + `"}`, ""},
 		{"begin refused", 0, `{"error":"` + notStored + `"}`, ""},
-		{"begun", 1, `{"error":"outcome_unknown: the call was interrupted and may or may not have had its effect"}`, session.CallUnknown},
+		{"begun", 0, cancelled, session.CallDenied},
 		{"handler", 1, `{"error":"outcome_unknown: the call was interrupted and may or may not have had its effect"}`, session.CallUnknown},
 		{"handler that succeeds", 1, okResponse, session.CallDone},
 		{"handler that fails by itself", 1, `{"error":"broken"}`, session.CallDone},

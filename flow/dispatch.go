@@ -127,6 +127,7 @@ type call struct {
 	seen    *ToolCall
 	args    json.RawMessage // canonical, as judged last
 	grants  capability.Set
+	spends  string            // id of the question whose approval lets the call pass
 	asked   *session.Question // to be recorded
 	receipt any
 	ran     bool
@@ -172,7 +173,12 @@ func (c *call) do() {
 	result, err := c.attemptIt()
 	var denied *denial
 	if errors.As(err, &denied) {
-		c.refuse(denied.err)
+		if denied.silent {
+			c.refused = true
+			c.finish(nil, denied.err, true)
+		} else {
+			c.refuse(denied.err)
+		}
 		return
 	}
 	pending := isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected)
@@ -203,7 +209,10 @@ func (c *call) do() {
 }
 
 // A denial is the error of a guard. It passes no hook.
-type denial struct{ err *CallError }
+type denial struct {
+	err    *CallError
+	silent bool // the model is told nothing: another run tells it of this call
+}
 
 func (d *denial) Error() string { return d.err.Error() }
 
@@ -282,7 +291,7 @@ func (c *call) checkArgs(args json.RawMessage) error {
 // judgeCall asks the guards about the call. The error of a refusal is a *denial.
 func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, error) {
 	if c.ctx.Err() != nil {
-		return nil, nil, &denial{gaveUp(c.ctx)}
+		return nil, nil, &denial{err: gaveUp(c.ctx)}
 	}
 	q := c.question(abi.PhaseCall)
 	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, c.approved, func(doc json.RawMessage) error {
@@ -293,12 +302,12 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 	})
 	c.args, c.info.ArgsSHA256 = args, abi.Digest(args)
 	if err != nil {
-		return nil, d, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, d, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.args, c.info.ArgsSHA256, c.grants = rewritten, abi.Digest(rewritten), grants
 	c.observe(d)
 	if d.Ruling == abi.RulingDeny {
-		return nil, d, &denial{d.refusal()}
+		return nil, d, &denial{err: d.refusal()}
 	}
 	if string(rewritten) != string(args) {
 		if v, err := abi.Unmarshal(rewritten); err == nil {
@@ -313,7 +322,7 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]any, *denial) {
 	doc, err := abi.Marshal(response)
 	if err != nil {
-		return nil, &denial{&CallError{Code: abi.GuestOutputInvalid, Err: err}}
+		return nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
 	}
 	q := c.question(abi.PhaseResult)
 	if q.Call.Args = c.args; q.Call.Args == nil { // no guard has seen them: a hook answered, or they are not valid
@@ -329,18 +338,18 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 		return nil
 	})
 	if err != nil {
-		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.observe(d)
 	if d.Ruling != abi.RulingAllow {
-		return nil, &denial{d.refusal()}
+		return nil, &denial{err: d.refusal()}
 	}
 	if !foreign && string(rewritten) == string(doc) {
 		return response, nil
 	}
 	v, err := abi.Unmarshal(rewritten)
 	if err != nil {
-		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	return v.(map[string]any), nil
 }
@@ -370,7 +379,7 @@ func (c *call) observe(d *Decision) {
 // handle records the intent and runs the handler.
 func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	if c.ctx.Err() != nil {
-		return nil, &denial{gaveUp(c.ctx)}
+		return nil, &denial{err: gaveUp(c.ctx)}
 	}
 	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
 	rec := c.record("call.intent", c.fc.Name)
@@ -379,8 +388,18 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
 	}
 	if err := c.store.BeginCall(c.ctx, session.Call{Session: c.key, ID: id, Agent: c.agent.Name, Tool: c.fc.Name,
-		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Began: c.cfg.Now()}); err != nil {
+		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Approval: c.spends, Began: c.cfg.Now()}); err != nil {
+		if c.spends != "" && (errors.Is(err, session.ErrUsed) || errors.Is(err, session.ErrExists)) {
+			return nil, c.spentElsewhere(err)
+		}
 		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	if err := c.lastLook(); err != nil {
+		end := session.CallEnd{State: session.CallDenied, Code: string(err.Code), Ended: c.cfg.Now()}
+		if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
+			return nil, &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
+		}
+		return nil, &denial{err: err}
 	}
 	c.ran = true
 	outcome, err := c.runHandler(Permit{args: args, grants: c.grants, digest: c.info.ArgsSHA256})
@@ -395,12 +414,39 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	}
 	end.Code = string(codeOf(err))
 	if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
-		return nil, &denial{&CallError{Code: abi.StorageUnavailable, Err: err}}
+		return nil, &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return c.checkResult(outcome.Result)
+}
+
+// spentElsewhere is the end of a call whose approval another run has spent: that run
+// makes the call and shows its result.
+func (c *call) spentElsewhere(err error) error {
+	if err := c.audit(c.ctx, c.step.refused(c.spends, abi.ConfirmationDecided, err.Error())); err != nil {
+		return &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
+	}
+	return &denial{err: &CallError{Code: abi.ConfirmationDecided, Err: err}, silent: true}
+}
+
+// lastLook refuses a call whose intent is recorded, but which must not run after
+// all: because its run has ended meanwhile, or because nobody could be told by
+// whose approval it runs.
+func (c *call) lastLook() *CallError {
+	if c.ctx.Err() != nil {
+		return gaveUp(c.ctx)
+	}
+	if c.spends == "" {
+		return nil
+	}
+	rec := c.record("confirmation.used", c.spends)
+	rec.Call, rec.Module, rec.ArgsSHA256 = c.fc.ID, c.spec.Module, c.info.ArgsSHA256
+	if err := c.audit(c.ctx, rec); err != nil {
+		return &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	return nil
 }
 
 // interrupted reports whether a handler's error only says that its run ended, so
