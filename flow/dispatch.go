@@ -317,12 +317,25 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 	return rewritten, d, nil
 }
 
-// judgeResult asks the guards about what the model would be shown. A response that
-// Go code made becomes what its JSON says.
+// judgeResult asks the guards about what the model would be shown, and sees to it
+// that the model is not shown too much.
 func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]any, *denial) {
+	response, doc, denied := c.judgeDocument(response, foreign)
+	if denied != nil || len(doc) <= MaxShown {
+		return response, denied
+	}
+	return c.keepWhole(doc)
+}
+
+// judgeDocument asks the guards about a response, and returns it as they left it,
+// also as JSON. A response that Go code made becomes what its JSON says.
+func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]any, json.RawMessage, *denial) {
 	doc, err := abi.Marshal(response)
 	if err != nil {
-		return nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
+	}
+	if len(doc) > MaxResult {
+		return nil, nil, c.tooLarge(len(doc), MaxResult, nil)
 	}
 	q := c.question(abi.PhaseResult)
 	if q.Call.Args = c.args; q.Call.Args == nil { // no guard has seen them: a hook answered, or they are not valid
@@ -338,20 +351,20 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 		return nil
 	})
 	if err != nil {
-		return nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.observe(d)
 	if d.Ruling != abi.RulingAllow {
-		return nil, &denial{err: d.refusal()}
+		return nil, nil, &denial{err: d.refusal()}
 	}
 	if !foreign && string(rewritten) == string(doc) {
-		return response, nil
+		return response, doc, nil
 	}
 	v, err := abi.Unmarshal(rewritten)
 	if err != nil {
-		return nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
-	return v.(map[string]any), nil
+	return v.(map[string]any), rewritten, nil
 }
 
 func (c *call) question(phase abi.Phase) abi.Question {
@@ -406,6 +419,9 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	c.receipt = outcome.Receipt
 	if ce, ok := errors.AsType[*CallError](err); ok && ce.Receipt != nil {
 		c.receipt = ce.Receipt
+	}
+	if n := len(outcome.Result); n > MaxResult && err == nil {
+		err, outcome.Result = c.tooLarge(n, MaxResult, nil).err, nil
 	}
 	end := session.CallEnd{State: session.CallDone, Result: outcome.Result, Ended: c.cfg.Now()}
 	if c.interrupted(err) {
@@ -476,7 +492,9 @@ func (c *call) runHandler(permit Permit) (outcome Outcome, err error) {
 		if err != nil {
 			return outcome, err
 		}
-		text.WriteString(chunk.Text)
+		if text.WriteString(chunk.Text); text.Len() > MaxResult {
+			return outcome, c.tooLarge(text.Len(), MaxResult, nil).err
+		}
 	}
 	outcome.Result, err = abi.Marshal(map[string]any{"result": text.String()})
 	return outcome, err
