@@ -143,15 +143,8 @@ func (p *Plugin) onEvent(cc *flow.CallbackContext, ev *session.Event) (*session.
 	return replaced, err
 }
 
-// A requestDoc is a request as guests see it.
-type requestDoc struct {
-	Model    string                       `json:"model,omitempty"`
-	Contents []*genai.Content             `json:"contents"`
-	Config   *genai.GenerateContentConfig `json:"config,omitempty"`
-}
-
 func (p *Plugin) beforeModel(cc *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
-	doc, err := json.Marshal(requestDoc{req.Model, req.Contents, req.Config})
+	doc, err := req.Document()
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +153,8 @@ func (p *Plugin) beforeModel(cc *flow.CallbackContext, req *flow.Request) (*sess
 		return nil, err
 	}
 	if a.Request != nil {
-		edited, err := decodeAnswer[requestDoc](a.Request)
-		if err != nil {
-			return nil, err
-		}
-		req.Contents = edited.Contents
-		if edited.Config != nil {
-			edited.Config.HTTPOptions = req.Config.HTTPOptions // where requests go is the host's business
-			req.Config = edited.Config
+		if err := req.SetDocument(a.Request); err != nil {
+			return nil, &flow.CallError{Code: abi.GuestOutputInvalid, Err: fmt.Errorf("hook answer: %w", err)}
 		}
 	}
 	return decodeAnswer[session.Response](a.Answer)
@@ -194,7 +181,7 @@ func (p *Plugin) afterModel(cc *flow.CallbackContext, resp *session.Response) (*
 }
 
 func (p *Plugin) onModelError(cc *flow.CallbackContext, req *flow.Request, cause error) (*session.Response, error) {
-	doc, err := json.Marshal(requestDoc{req.Model, req.Contents, req.Config})
+	doc, err := req.Document()
 	if err != nil {
 		return nil, err
 	}
