@@ -86,7 +86,7 @@ func (d *Decision) hints() string {
 func (d *Decision) refusal() *CallError {
 	j := d.denial()
 	if j.Err != nil {
-		return &CallError{Code: abi.PolicyUnavailable, Err: fmt.Errorf("guard %s: %w", j.Guard, j.Err)}
+		return &CallError{Code: abi.PolicyUnavailable, Text: unavailableText(d.Phase), Err: fmt.Errorf("guard %s: %w", j.Guard, j.Err)}
 	}
 	text := string(abi.PolicyDenied) + ": " + refusedText(d.Phase)
 	if j.Verdict.Reason != "" {
@@ -99,9 +99,19 @@ func (d *Decision) refusal() *CallError {
 func refusedText(p abi.Phase) string {
 	switch p {
 	case abi.PhaseMessage, abi.PhaseRequest, abi.PhaseResponse:
-		return fmt.Sprintf("a policy refused this %s", p)
+		return fmt.Sprintf("a policy refused the %s", p)
 	}
 	return abi.PolicyDenied.Sentence()
+}
+
+// unavailableText is what is said when a guard did not decide; "" stands for what
+// the code says.
+func unavailableText(p abi.Phase) string {
+	switch p {
+	case abi.PhaseMessage, abi.PhaseRequest, abi.PhaseResponse:
+		return fmt.Sprintf("%s: a policy could not decide, so the %s was refused", abi.PolicyUnavailable, p)
+	}
+	return ""
 }
 
 const maxReasonBytes = 4 * abi.MaxReasonChars

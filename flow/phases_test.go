@@ -59,11 +59,11 @@ func TestMessagePhase(t *testing.T) {
 	}{
 		{"allowed", noSecret, "hello", "hello", 1, "", ""},
 		{"denied", noSecret, "the secret", "", 0, abi.PolicyDenied, "say no secrets"},
-		{"denied without a reason", flowtest.Always(abi.Deny("", "")), "hello", "", 0, abi.PolicyDenied, "a policy refused this message"},
+		{"denied without a reason", flowtest.Always(abi.Deny("", "")), "hello", "", 0, abi.PolicyDenied, "a policy refused the message"},
 		{"rewritten", mask, "the secret", "the masked", 1, "", ""},
 		{"failed", func(context.Context, *abi.Question) (abi.Verdict, error) { return abi.Verdict{}, errors.New("no") }, "hello", "", 0,
-			abi.PolicyUnavailable, "a policy could not decide, so the call was refused"},
-		{"asked", flowtest.Always(abi.Confirm("", "sure?")), "hello", "", 0, abi.PolicyUnavailable, "a policy could not decide, so the call was refused"},
+			abi.PolicyUnavailable, "a policy could not decide, so the message was refused"},
+		{"asked", flowtest.Always(abi.Confirm("", "sure?")), "hello", "", 0, abi.PolicyUnavailable, "a policy could not decide, so the message was refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -103,7 +103,7 @@ func TestMessagePhaseKeepsAnswers(t *testing.T) {
 			return flowtest.Echo(q, abi.Rewrite(json.RawMessage(strings.ReplaceAll(string(q.Message), `"confirmed":false`, `"confirmed":true`)))), nil
 		}}
 	w.cfg.Guards = []flow.Guard{forge}
-	refusedBy(t, w.run(answer(asked[0].ID, `{"confirmed":false}`)), abi.PolicyUnavailable, "a policy could not decide, so the call was refused")
+	refusedBy(t, w.run(answer(asked[0].ID, `{"confirmed":false}`)), abi.PolicyUnavailable, "a policy could not decide, so the message was refused")
 	if len(witness.Calls()) != 0 {
 		t.Error("a guard approved a call")
 	}

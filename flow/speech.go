@@ -97,7 +97,7 @@ func (s *speech) part(ctx context.Context, resp *session.Response) ([]*session.R
 
 // contradicts is the refusal of a rewrite that comes too late.
 func contradicts() *CallError {
-	return &CallError{Code: abi.PolicyUnavailable, Err: errors.New("response: a guard rewrites text that has been shown; it must hold back what it may want to change")}
+	return &CallError{Code: abi.PolicyUnavailable, Text: unavailableText(abi.PhaseResponse), Err: errors.New("response: a guard rewrites text that has been shown; it must hold back what it may want to change")}
 }
 
 // segments returns a content as segments, stretches of text joined.
