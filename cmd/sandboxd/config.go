@@ -37,6 +37,12 @@ func configCheckCommand(e *env) *cobra.Command {
 			for _, g := range rt.Guards {
 				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v\n", g.Name(), g.Phases())
 			}
+			for _, g := range rt.Monitors {
+				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v  monitor: changes nothing\n", g.Name(), g.Phases())
+			}
+			if len(rt.Guards) == 0 && len(rt.Monitors) > 0 {
+				fmt.Fprintln(e.stderr, "warning: every guard is in monitor mode: nothing is denied")
+			}
 			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, plural(len(file.AllTools()), "tool"))
 			return nil
 		},

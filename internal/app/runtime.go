@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
@@ -39,7 +40,8 @@ type Runtime struct {
 	Runner    *flow.Runner
 	Store     session.Store
 	Plugins   []*plugins.Plugin
-	Guards    []flow.Guard
+	Guards    []flow.Guard // that count
+	Monitors  []flow.Guard // that are recorded
 	artifacts *flow.MemoryArtifacts
 	closers   []io.Closer
 }
@@ -102,7 +104,11 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		rt.Guards = append(rt.Guards, guard)
+		if g.Mode == "monitor" {
+			rt.Monitors = append(rt.Monitors, guard)
+		} else {
+			rt.Guards = append(rt.Guards, guard)
+		}
 	}
 	model, err := rt.model(ctx, "model", f.Model, o)
 	if err != nil {
@@ -113,12 +119,16 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		return err
 	}
 	cfg := flow.Config{
-		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
+		Hooks: hooks, Guards: rt.Guards, Monitors: rt.Monitors, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
 	}
 	rt.Runner, err = flow.NewRunner(agent, rt.Store, cfg)
 	if err != nil {
-		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent"), err)
+		place := "agent"
+		if strings.HasPrefix(err.Error(), "guard ") {
+			place = "guards"
+		}
+		return bad(abi.ConfigInvalid, "", "%s: %v", f.at(place), err)
 	}
 	return nil
 }
@@ -267,8 +277,26 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 }
 
 func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.Guard, error) {
-	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
-	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, g.Digest, o)
+	path := fmt.Sprintf("guards[%d]", i)
+	members, where, least := g.group()
+	if where == "" {
+		return rt.judge(ctx, path, g.Name, g.module(), o)
+	}
+	group := &flow.Group{Label: g.Name, AtLeast: least}
+	for i, m := range members {
+		guard, err := rt.judge(ctx, fmt.Sprintf("%s.%s[%d]", path, where, i), g.Name, m, o)
+		if err != nil {
+			return nil, err
+		}
+		group.Guards = append(group.Guards, guard)
+	}
+	return group, nil
+}
+
+// judge makes a guard of a module. name is what errors call it.
+func (rt *Runtime) judge(ctx context.Context, path, name string, g Member, o Options) (flow.Guard, error) {
+	f := rt.File
+	module, err := rt.module(ctx, "guard "+name, g.Policy, g.Source, g.Digest, o)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == abi.NotFound {
 			return nil, bad(abi.PolicyUnavailable, "fix the path; there is no setting that skips a guard", "%s; every call would be denied", e.Text)
@@ -281,7 +309,7 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.G
 		return guard, nil
 	}
 	if se, ok := errors.AsType[*policies.SettingsError](err); ok {
-		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", g.Name, f.at(path+".settings")+": "+se.Err.Error())
+		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", name, f.at(path+".settings")+": "+se.Err.Error())
 	}
 	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
 }
