@@ -407,7 +407,9 @@ func TestGroup(t *testing.T) {
 }
 
 func TestGroupIsChecked(t *testing.T) {
-	in := func(label string, phases ...abi.Phase) *flowtest.Guard { return &flowtest.Guard{Label: label, In: phases} }
+	in := func(label string, phases ...abi.Phase) *flowtest.Guard {
+		return &flowtest.Guard{Label: label, In: phases}
+	}
 	for _, c := range []struct {
 		group *flow.Group
 		want  string

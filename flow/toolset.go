@@ -100,10 +100,6 @@ func (s *confirmedStreamer) ProcessRequest(ctx *CallbackContext, req *Request) e
 	return processTool(s.Streamer, ctx, req)
 }
 
-func (s *confirmedStreamer) Stream(ctx *ToolContext, permit Permit) iter.Seq2[Chunk, error] {
-	return s.Streamer.Stream(ctx, permit)
-}
-
 func processTool(t Tool, ctx *CallbackContext, req *Request) error {
 	if p, ok := t.(RequestProcessor); ok {
 		return p.ProcessRequest(ctx, req)

@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// Hooks returns the hooks that the manifest lists. A hook that fails is a hook
+// Hooks returns the hooks that the manifest lists. Their calls have the grants and
+// limits of [Config.Hooks], and no network. A hook that fails is a hook
 // that returned an error: what follows is ADK's behaviour at that point.
 func (p *Plugin) Hooks() flow.Hooks {
 	h := flow.Hooks{Name: p.cfg.Name}
@@ -86,7 +87,7 @@ func (p *Plugin) hook(cc *flow.CallbackContext, ctx *flow.ToolContext, call abi.
 		access.Actions = actionsOf{ctx}
 	}
 	output, _, err := p.run(cc, &host.Call{Kind: abi.KindHook, Export: abi.ExportCall, Input: input,
-		Grants: p.grants, Limits: p.cfg.Hooks, Access: access}, string(call.Hook), call.CallID)
+		Grants: p.hooks, Limits: p.cfg.Hooks.Limits, Access: access}, string(call.Hook), call.CallID)
 	if err != nil {
 		return abi.HookAnswer{}, err
 	}

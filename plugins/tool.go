@@ -85,7 +85,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
 		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
 		Grants: permit.Grants(), Limits: p.cfg.Limits, Now: now,
-		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit},
+		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit, Egress: p.cfg.Egress},
 	}, t.spec.Name, ctx.CallID())
 	outcome := flow.Outcome{Receipt: receipt}
 	if err != nil {
@@ -117,7 +117,6 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 // Host calls that were refused are audited; if they cannot be, the call fails.
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
-	call.Access.Egress = p.cfg.Egress
 	if call.Now.IsZero() {
 		call.Now = p.cfg.Now()
 	}

@@ -71,10 +71,14 @@ func (a *Agent) each(path string, f func(path string, a *Agent)) {
 	}
 }
 
+// EachAgent calls f for every agent of the app, from the first down, with their
+// places in the file.
+func (f *File) EachAgent(visit func(path string, a *Agent)) { f.Agent.each("agent", visit) }
+
 // AllTools returns the names of the tools that any agent of the app lists, sorted.
 func (f *File) AllTools() []string {
 	var names []string
-	f.Agent.each("agent", func(_ string, a *Agent) { names = append(names, a.Tools...) })
+	f.EachAgent(func(_ string, a *Agent) { names = append(names, a.Tools...) })
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -127,7 +131,8 @@ type Plugin struct {
 	Digest string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Grants []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
 	Tools  map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
-	Limits PluginLimits          `yaml:"limits,omitempty" doc:"of one call, downwards only"`
+	Limits PluginLimits          `yaml:"limits,omitempty" doc:"of one call of a tool, downwards only"`
+	Hooks  PluginHooks           `yaml:"hooks,omitempty" doc:"what its hooks may do and use; what the tools may do is not theirs"`
 	Config map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
 }
 
@@ -136,6 +141,21 @@ type PluginTool struct {
 	As      string `yaml:"as,omitempty" doc:"the name the model sees"`
 	Grants  Lines  `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
 	Confirm string `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
+}
+
+// PluginHooks configures the hooks of a plugin.
+type PluginHooks struct {
+	Grants []string   `yaml:"grants,omitempty" doc:"what calls of hooks may do, at most what the manifest asks; nothing by default; never http, secret, emit, transfer or escalate"`
+	Limits HookLimits `yaml:"limits,omitempty" doc:"of one call of a hook, downwards only"`
+}
+
+// HookLimits bound one call of a hook.
+type HookLimits struct {
+	Wall      Duration `yaml:"wall,omitempty" doc:"default and most 50ms"`
+	Memory    Bytes    `yaml:"memory,omitempty" doc:"default and most 16MiB"`
+	Fuel      Count    `yaml:"fuel,omitempty" doc:"guest work, default and most 20M"`
+	HostCalls int      `yaml:"host_calls,omitempty" doc:"default and most 1000"`
+	Output    Bytes    `yaml:"output,omitempty" doc:"default and most 1MiB"`
 }
 
 // PluginLimits bound one call of a tool.
@@ -249,7 +269,7 @@ type Store struct {
 // Dev is for development.
 type Dev struct {
 	Replay    string   `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply"`
-	GuardWall Duration `yaml:"guard_wall,omitempty" doc:"what a guard may take on a slow machine; default 50ms"`
+	GuardWall Duration `yaml:"guard_wall,omitempty" doc:"what a guard or hook may take on a slow machine; default 50ms"`
 	Now       string   `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
 }
 
@@ -319,7 +339,7 @@ func (f *File) check() error {
 		add("name", "", "%v", err)
 	}
 	f.Model.check("model", add)
-	f.Agent.each("agent", func(path string, a *Agent) {
+	f.EachAgent(func(path string, a *Agent) {
 		a.Model.check(path+".model", add)
 		if path != "agent" && a.Limits != (AgentLimits{}) {
 			add(path+".limits", "move them to agent.limits", "limits are those of the run")

@@ -189,6 +189,7 @@ func (f *File) ceiling() (capability.Set, error) {
 	if f.Ceiling == nil {
 		for _, p := range f.Plugins {
 			lines = append(lines, p.Grants...)
+			lines = append(lines, p.Hooks.Grants...)
 		}
 		path = "plugins"
 	}
@@ -225,8 +226,17 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	if cfg.Grants, err = f.grants(path+".grants", p.Grants); err != nil {
 		return nil, err
 	}
-	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
+	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits, abi.KindTool); err != nil {
 		return nil, err
+	}
+	if cfg.Hooks.Grants, err = f.grants(path+".hooks.grants", p.Hooks.Grants); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Limits, err = f.pluginLimits(path+".hooks.limits", PluginLimits(p.Hooks.Limits), abi.KindHook); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Limits.Wall == 0 {
+		cfg.Hooks.Limits.Wall = time.Duration(f.Dev.GuardWall)
 	}
 	cfg.Tools = map[string]plugins.ToolConfig{}
 	for name, t := range p.Tools {
@@ -246,17 +256,21 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	}
 	if ge, ok := errors.AsType[*plugins.GrantError](err); ok {
 		hint := "a grant cannot add; ask the author, or drop the line"
-		if ge.Ceiling {
+		switch {
+		case ge.Ceiling:
 			hint = "sandboxd config print"
+		case ge.Hook:
+			hint = "do it in a tool"
 		}
 		return nil, bad(abi.CapabilityDenied, hint, "%v", err)
 	}
 	return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
 }
 
-// limits lowers the default limits of a tool; raising them is an error.
-func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
-	most := host.DefaultLimits(abi.KindTool)
+// pluginLimits lowers the default limits of a kind of calls; raising them is an
+// error.
+func (f *File) pluginLimits(path string, l PluginLimits, kind abi.Kind) (host.Limits, error) {
+	most := host.DefaultLimits(kind)
 	for _, x := range []struct {
 		name       string
 		value, max int64
