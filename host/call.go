@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"strings"
 	"time"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/experimental"
-
 	"github.com/sandboxd/sandboxd/capability"
-	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -42,7 +36,7 @@ type Call struct {
 	Trace func(HostCall)
 }
 
-// Call runs one export in a fresh instance and returns what it answered. Every
+// Call runs one export, in the state that the module begins with, and returns what it answered. Every
 // other end is a [*GuestError]; ctx ending early is one with the code cancelled.
 // Call returns soon after the deadline of c.Limits, the last of its fuel or the end
 // of ctx, whichever is first. It starts no goroutine that outlives it, and keeps
@@ -76,16 +70,16 @@ type frame struct {
 	guard  bool            // the kind is a guard or its settings
 	parent context.Context // ends when the caller gives up
 
-	ctx     context.Context // parent with the deadline, once the clock runs
-	cancel  context.CancelFunc
-	made    time.Time     // when the instance was asked for; zero until then
-	started time.Time     // when the clock that runs began; zero until then
+	ctx     *deadline     // of what runs: parent with the end of its clock; nil until then
+	clocks  [2]deadline   // of making an instance, and of the call
+	started time.Time     // when the clock that runs began
 	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
 	now     time.Time     // wall time at the start
 	wall    time.Duration
 	expired bool // the time was up when the guest was done
 	live    bool // the export runs, so grants are effective
 
+	instance   *instance // nil until there is one
 	memory     memory
 	fuel       fuel
 	hostCalls  int
@@ -105,32 +99,17 @@ type frame struct {
 
 type frameKey struct{}
 
-// frameContext is a context that carries a frame. It is not reused: the engine
-// may look at it after the call.
-type frameContext struct {
-	context.Context
-	frame *frame
-}
-
-func (c *frameContext) Value(key any) any {
-	if _, ok := key.(frameKey); ok {
-		return c.frame
-	}
-	return c.Context.Value(key)
-}
-
 func newFrame(ctx context.Context, m *Module, c *Call) *frame {
-	f := &frame{module: m, call: *c, parent: ctx, ctx: ctx, cancel: func() {}, now: c.Now}
+	f := &frame{module: m, call: *c, parent: ctx, now: c.Now}
 	f.limits = c.Limits.or(DefaultLimits(kindOf(c)))
 	f.guard = kindOf(c) != abi.KindTool && c.Kind != abi.KindHook
-	f.call.Config = maps.Clone(c.Config)
 	if f.now.IsZero() {
 		f.now = time.Now()
 	}
 	f.memory.limit = f.limits.MemoryBytes
 	f.logs = logs{frame: f, left: f.limits.LogBytes}
-	f.extism = newExtism(&f.memory)
-	f.clock = newWASI(c.Seed, f.guard)
+	f.extism.blocks.memory = &f.memory
+	f.clock = wasi{seed: c.Seed, repeat: f.guard || c.Seed != nil}
 	return f
 }
 
@@ -154,16 +133,6 @@ func (f *frame) run() (err error) {
 		return &abort{abi.Cancelled, err.Error()}
 	}
 	defer m.engine.running.Done()
-	if f.guard {
-		// Guards only compute, and their time is short: more of them at once than
-		// there are processors would run out of it waiting for each other.
-		select {
-		case m.engine.judging <- struct{}{}:
-			defer func() { <-m.engine.judging }()
-		case <-f.parent.Done():
-			return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
-		}
-	}
 	defer f.logs.flush()
 	if !m.entries[f.call.Export] {
 		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}
@@ -174,30 +143,33 @@ func (f *frame) run() (err error) {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
-	instance, err := f.instantiate()
-	if err != nil {
-		return err
-	}
+	f.startClock(f.limits.Startup)
+	returned := false
 	defer func() {
 		f.fuel.used = f.spent()
-		instance.Close(context.Background())
+		f.putInstance(returned)
 	}()
-	f.meter(instance)
-	f.fill(max(f.limits.Fuel, toolLimits.Fuel))
-	if m.start {
-		if _, err := f.invoke(instance, meter.Start); err != nil {
-			return err
-		}
+	if err := f.getInstance(); err != nil {
+		return err
 	}
-	if m.entries[abi.ExportInitialize] {
-		if _, err := f.invoke(instance, abi.ExportInitialize); err != nil {
-			return err
+	f.stopClock()
+	f.wall, f.ctx = 0, nil // the wait is not counted
+	if f.guard {
+		// Guards only compute, and their time is short: more of them at once than
+		// there are processors would run out of it waiting for each other.
+		select {
+		case m.engine.judging <- struct{}{}:
+			defer func() { <-m.engine.judging }()
+		case <-f.parent.Done():
+			return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
 		}
 	}
 	f.startClock(f.limits.Wall)
 	f.fill(f.limits.Fuel)
-	f.begin()
-	code, err := f.invoke(instance, f.call.Export)
+	f.input, f.extism.in = f.call.Input, f.call.Input
+	f.live = true
+	code, err := f.invoke(f.call.Export)
+	returned = err == nil
 	switch {
 	case err != nil:
 		return err
@@ -213,64 +185,38 @@ func (f *frame) run() (err error) {
 	return nil
 }
 
-// instantiate makes an instance. The call's own deadline starts when it is there
-// and initialised.
-func (f *frame) instantiate() (api.Module, error) {
-	f.startClock(f.limits.Startup)
-	// No code of the guest runs here: the meter took the start function out.
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
-	ctx := experimental.WithMemoryAllocator(&frameContext{f.ctx, f}, &f.memory)
-	return f.module.engine.runtime.InstantiateModule(ctx, f.module.compiled, config)
-}
-
-// noRandom is the engine's own source of randomness, which nothing reads: guests
-// draw from the frame.
-type noRandom struct{}
-
-func (noRandom) Read([]byte) (int, error) { return 0, errors.New("no randomness here") }
-
 // startClock gives what runs next a deadline.
 func (f *frame) startClock(bound time.Duration) {
-	f.cancel()
-	f.started, f.bound = time.Now(), bound
-	if f.made.IsZero() {
-		f.made = f.started
+	if f.ctx != nil {
+		f.ctx.stop()
 	}
-	f.ctx, f.cancel = context.WithTimeout(f.parent, bound)
+	f.started, f.bound = time.Now(), bound
+	next := &f.clocks[0]
+	if next.frame != nil {
+		next = &f.clocks[1]
+	}
+	next.parent, next.frame, next.at = f.parent, f, f.started.Add(bound)
+	f.ctx = next
 }
 
 func (f *frame) stopClock() {
-	if !f.started.IsZero() {
-		f.wall = time.Since(f.started)
+	if f.ctx == nil {
+		return
 	}
+	f.wall = time.Since(f.started)
 	f.expired = f.ctx.Err() != nil
-	f.cancel()
+	f.ctx.stop()
 }
 
-// begin makes the call's input and grants effective. What the start function and
-// _initialize left on this side is gone, so a later instance that was not
-// initialised for this call starts the same.
-func (f *frame) begin() {
-	f.extism.reset()
-	f.memory.give(int64(len(f.reply)))
-	f.reply, f.output = nil, nil
-	f.input, f.extism.in = f.call.Input, f.call.Input
-	f.live = true
-}
-
-// invoke calls one export and returns its code, the low 32 bits of its result.
-func (f *frame) invoke(instance api.Module, export string) (int32, error) {
-	f.fuel.depth.Set(uint64(f.limits.Depth))
-	results, err := instance.ExportedFunction(export).Call(&frameContext{f.ctx, f})
-	if err != nil || len(results) == 0 {
-		return 0, err
-	}
-	return int32(uint32(results[0])), nil
+// invoke calls one export and returns its code.
+func (f *frame) invoke(export string) (int32, error) {
+	f.instance.depth.Set(uint64(f.limits.Depth))
+	return f.instance.call(f.ctx, export)
 }
 
 func (f *frame) receipt() Receipt {
 	return Receipt{
-		Module: f.module.digest.String(), WallUS: f.wall.Microseconds(), Fuel: f.fuel.used, PeakBytes: f.memory.peak,
+		Module: f.module.name, WallUS: f.wall.Microseconds(), Fuel: f.fuel.used, PeakBytes: f.memory.peak,
 		HostCalls: f.hostCalls, Used: f.used, Denied: f.denied, DeniedMore: f.deniedMore, LogBytes: int(f.limits.LogBytes - f.logs.left),
 	}
 }
@@ -285,6 +231,9 @@ func (a *abort) Error() string { return string(a.code) + ": " + a.detail }
 
 // failure says what an error means.
 func (f *frame) failure(err error) *GuestError {
+	if before, ok := errors.AsType[*GuestError](err); ok { // of the frame that came before
+		return before
+	}
 	e := &GuestError{Code: abi.GuestTrap}
 	a, aborted := errors.AsType[*abort](err)
 	switch {

@@ -347,6 +347,7 @@ func TestGuardsTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	succeeds(t, m, &Call{Kind: abi.KindGuard, Export: "call"}, &struct{}{}) // makes the image
 	for range cap(e.judging) {
 		e.judging <- struct{}{}
 	}

@@ -46,6 +46,9 @@ func runtimeConfig() wazero.RuntimeConfig {
 		WithDebugInfoEnabled(false)
 }
 
+// compiles says whether the engine compiles here; elsewhere it interprets.
+const compiles = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
+
 // compileFile is the work of a child: it compiles a module into a directory.
 func compileFile(wasm []byte, dir string) (refusal string, err error) {
 	ctx := context.Background()
@@ -93,7 +96,6 @@ func openCompiler(ctx context.Context, cfg Config, log *slog.Logger) (c *compile
 			err = errors.Join(err, c.close(ctx))
 		}
 	}()
-	compiles := runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64" // elsewhere the engine interprets
 	switch {
 	case cfg.InProcess:
 	case !jail.Supported || !compiles:

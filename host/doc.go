@@ -1,7 +1,7 @@
 // Package host runs guests: WebAssembly modules of people nobody trusts. It
 // checks a module before the engine sees a byte of it, reads its manifest,
-// compiles it, and answers one call at a time, each in a fresh instance with
-// its own grants, limits and deadline. It knows nothing of models or agents.
+// compiles it, and answers calls, each in an instance of its own that begins in the
+// same state, with its own grants, limits and deadline. It knows nothing of models or agents.
 //
 // # The way of a call
 //
@@ -10,6 +10,15 @@
 // [Module.Call] is the only way to run code of a guest. Whatever a guest does,
 // Call returns in bounded time with a [Reply] or a [*GuestError], and either
 // carries a [Receipt].
+//
+// # Instances
+//
+// A call begins with the memory, globals and tables that the start function, _initialize and
+// warm_up left, which ran once, before there was a call. The engine keeps that as an
+// image and sets instances back to it: on Linux with /proc/self/pagemap, for code that
+// changes no table and drops no segment. All other code begins anew for every call. Both are
+// the same to the guest, but for randomness that it drew before the call. An
+// image holds nothing of any caller's.
 //
 // # Compiling
 //
@@ -34,7 +43,8 @@
 // own work, and its randomness comes from [Call.Seed], so that a judgement can be
 // repeated.
 //
-// Until the export runs, that is in the start function and in _initialize, no
-// grant is effective, and nothing that these set outlives them on the host's
-// side: blocks, variables, input, output and error begin empty.
+// Until the export runs, that is in the start function, _initialize and warm_up, no
+// grant is effective, input and configuration are empty, wall time is 0, and
+// nothing that these set outlives them on the host's side: blocks, variables, output
+// and error begin empty.
 package host

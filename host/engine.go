@@ -46,7 +46,10 @@ type Engine struct {
 
 	// compiled is the code that loaded modules share, by the digest of what it was
 	// compiled from. It belongs to the holder of the token.
-	compiled map[Digest]wazero.CompiledModule
+	compiled map[Digest]*code
+
+	pages *pageMap // nil where instances cannot be set back
+	pool  pool
 
 	mu      sync.Mutex
 	modules map[Digest]*Module // nil once closed
@@ -58,7 +61,7 @@ type Engine struct {
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit, compile: make(chan struct{}, 1),
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
-		compiled: map[Digest]wazero.CompiledModule{}, modules: map[Digest]*Module{}}
+		compiled: map[Digest]*code{}, pool: newPool(), modules: map[Digest]*Module{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -67,6 +70,11 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.runtime = e.compiler.runtime
+	if compiles {
+		if e.pages, err = openPageMap(); err != nil {
+			e.log.Warn("instances cannot be set back on this system: every call begins with a new one, which takes longer", "reason", err)
+		}
+	}
 	if err := installMeter(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
 	}
@@ -87,7 +95,12 @@ func (e *Engine) Close() error {
 	e.modules = nil
 	e.mu.Unlock()
 	e.running.Wait()
-	return e.compiler.close(context.Background())
+	e.pool.close()
+	var err error
+	if e.pages != nil {
+		err = e.pages.close()
+	}
+	return errors.Join(err, e.compiler.close(context.Background()))
 }
 
 var errClosed = errors.New("engine: closed")

@@ -16,8 +16,8 @@ import (
 // extism is the state of Extism's imports in one call.
 type extism struct {
 	blocks blocks
-	vars   map[string][]byte
-	stored int64 // bytes of vars
+	vars   map[string][]byte // nil until one is set
+	stored int64             // bytes of vars
 
 	in                  []byte // the input; the caller's bytes until a block is made of them
 	inputAt             uint64 // the block, 0 while there is none
@@ -38,13 +38,11 @@ const (
 	logOff          = 1<<31 - 1 // Extism's level for "no log"
 )
 
-func newExtism(m *memory) extism { return extism{blocks: blocks{memory: m}, vars: map[string][]byte{}} }
-
 // reset forgets everything.
 func (x *extism) reset() {
 	x.blocks.reset()
 	x.blocks.memory.give(x.stored)
-	*x = extism{blocks: x.blocks, vars: map[string][]byte{}}
+	*x = extism{blocks: x.blocks}
 }
 
 // inputBlock returns the handle of the input, and makes its block when it is
@@ -206,6 +204,9 @@ func (x *extism) setVar(key, value uint64) {
 			trap("variable of %d bytes does not fit into memory", len(data))
 		}
 		x.stored += cost(data)
+		if x.vars == nil {
+			x.vars = map[string][]byte{}
+		}
 		x.vars[name] = append([]byte(nil), data...)
 	}
 	x.free(key)

@@ -15,14 +15,12 @@ import (
 // fraction of a millisecond.
 const sliceFuel = 1 << 20
 
-// fuel is what one call knows of its guest's counters. They are the instance's own,
-// see package meter.
+// fuel is what one frame knows of its guest's fuel. What is left of a slice is in the
+// instance, see package meter.
 type fuel struct {
-	left, depth api.MutableGlobal // nil until there is an instance
-	limit       int64             // of what runs: the start or the export
-	granted     int64             // in slices
-	before      int64             // used by what ran before
-	used        int64             // once it is over
+	limit   int64
+	granted int64 // in slices
+	used    int64 // once it is over
 }
 
 // installMeter makes the module that metered guests, and only they, import from.
@@ -38,23 +36,16 @@ func installMeter(ctx context.Context, runtime wazero.Runtime) error {
 	return err
 }
 
-// meter takes the counters of a new instance.
-func (f *frame) meter(instance api.Module) {
-	f.fuel.left = instance.ExportedGlobal(meter.Fuel).(api.MutableGlobal)
-	f.fuel.depth = instance.ExportedGlobal(meter.Depth).(api.MutableGlobal)
-}
-
-// fill begins a count of its own with a limit.
+// fill begins the count with a limit.
 func (f *frame) fill(limit int64) {
-	f.fuel.before += f.spent()
-	f.fuel.limit, f.fuel.granted = limit, 0
-	f.fuel.left.Set(0)
+	f.fuel = fuel{limit: limit}
+	f.instance.fuel.Set(0)
 }
 
 // refill ends the call if the guest is too deep, has used its fuel or has no time
 // left; else it grants a slice.
 func (f *frame) refill() {
-	if int64(f.fuel.depth.Get()) < 0 {
+	if int64(f.instance.depth.Get()) < 0 {
 		panic(&abort{abi.GuestStack, fmt.Sprintf("calls within calls: more frames than %d", f.limits.Depth)})
 	}
 	f.checkTime()
@@ -64,22 +55,22 @@ func (f *frame) refill() {
 	}
 	slice := min(sliceFuel, f.fuel.limit-used)
 	f.fuel.granted = used + slice
-	f.fuel.left.Set(uint64(slice))
+	f.instance.fuel.Set(uint64(slice))
 }
 
 // spent returns the fuel that was used so far.
 func (f *frame) spent() int64 {
-	if f.fuel.left == nil {
+	if f.instance == nil {
 		return 0
 	}
-	return f.fuel.granted - int64(f.fuel.left.Get())
+	return f.fuel.granted - int64(f.instance.fuel.Get())
 }
 
 // charge counts what a host function does with n bytes, which takes long enough to
 // matter, as the guest's own instructions for lengths are charged.
 func (f *frame) charge(n uint64) {
-	left := int64(f.fuel.left.Get()) - int64(n>>3)
-	f.fuel.left.Set(uint64(left))
+	left := int64(f.instance.fuel.Get()) - int64(n>>3)
+	f.instance.fuel.Set(uint64(left))
 	if left < 0 {
 		f.refill()
 	}

@@ -111,13 +111,17 @@ func (f *frame) countCall() {
 
 // checkTime ends the call if its time is up.
 func (f *frame) checkTime() {
-	if f.ctx.Err() == nil {
-		return
+	if f.ctx.Err() != nil {
+		panic(f.timeUp())
 	}
+}
+
+// timeUp says why there is no more time.
+func (f *frame) timeUp() *abort {
 	if f.parent.Err() != nil {
-		panic(&abort{abi.Cancelled, "the caller gave up"})
+		return &abort{abi.Cancelled, "the caller gave up"}
 	}
-	panic(&abort{abi.GuestTimeout, fmt.Sprintf("limit %v", f.bound)})
+	return &abort{abi.GuestTimeout, fmt.Sprintf("limit %v", f.bound)}
 }
 
 // trap ends the call because the guest broke the rules.

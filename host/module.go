@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
@@ -60,9 +58,9 @@ type Module struct {
 	manifest *abi.Manifest
 	imports  []Import
 	minimum  int64           // bytes of linear memory that an instance begins with
-	start    bool            // has a start function
 	entries  map[string]bool // exports that can be called
-	compiled wazero.CompiledModule
+	name     string          // the digest as text
+	code     *code
 }
 
 // An Import names one function that a module imports.
@@ -124,12 +122,13 @@ func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
 		return nil, &RejectError{digest, why}
 	}
 	// Rewriting gives the same bytes for the same code.
-	from := Digest(sha256.Sum256(code(bin)))
-	if m.compiled = e.compiled[from]; m.compiled == nil {
+	from := Digest(sha256.Sum256(compilable(bin)))
+	if m.code = e.compiled[from]; m.code == nil {
 		if err := m.compile(ctx, bin); err != nil {
 			return nil, err
 		}
-		e.compiled[from] = m.compiled
+		m.code.whole = isWhole(bin)
+		e.compiled[from] = m.code
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,7 +157,7 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	if err := e.compileAlone(ctx, m, bin); err != nil {
 		return nil, err
 	}
-	defer m.compiled.Close(context.WithoutCancel(ctx))
+	defer m.code.compiled.Close(context.WithoutCancel(ctx))
 	reply, err := m.Call(ctx, &Call{Kind: abi.KindTool, Export: abi.ExportDescribe})
 	if err != nil {
 		return nil, err
@@ -208,7 +207,7 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reaso
 	if err != nil {
 		return nil, nil, structural(err)
 	}
-	m := &Module{engine: e, digest: d, size: len(wasm), start: bin.Start, entries: map[string]bool{}}
+	m := &Module{engine: e, digest: d, name: d.String(), size: len(wasm), entries: map[string]bool{}}
 	why := append(structural(bin.CheckCode()), m.checkImports(bin)...)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
@@ -241,8 +240,10 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reaso
 		m.entries[x.Name] = x.Index >= imported && len(t.Params) == 0 &&
 			(len(t.Results) == 0 || len(t.Results) == 1 && (t.Results[0] == wasmbin.I32 || t.Results[0] == wasmbin.I64))
 	}
-	if good, ok := m.entries[abi.ExportInitialize]; ok && !good {
-		why = append(why, Reason{abi.ModuleABI, "export _initialize: want no parameters and no result but a code"})
+	for _, x := range []string{abi.ExportInitialize, abi.ExportWarmUp} {
+		if good, ok := m.entries[x]; ok && !good {
+			why = append(why, Reason{abi.ModuleABI, "export " + x + ": want no parameters and no result but a code"})
+		}
 	}
 	return m, bin, why
 }
@@ -346,18 +347,36 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	return why
 }
 
-// code returns what of a module is compiled: all but the custom sections, which
+// compilable returns what of a module is compiled: all but the custom sections, which
 // mean nothing to the engine. The names of functions stay, for traces.
-func code(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
+func compilable(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
 
 // compile meters the module's code and compiles it.
 func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) error {
-	code, err := meter.Rewrite(bin)
+	rewritten, err := meter.Rewrite(bin)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
 	}
-	m.compiled, err = m.engine.compiler.compile(ctx, m.digest, code)
+	c := &code{engine: m.engine, memory: len(bin.Memories) == 1, start: bin.Start}
+	for i, t := range bin.Globals {
+		if t.Mutable && t.Type.Number() {
+			c.globals = append(c.globals, meter.Global(i))
+		}
+	}
+	m.code = c
+	c.compiled, err = m.engine.compiler.compile(ctx, m.digest, rewritten)
 	return err
+}
+
+// isWhole says whether memory and the globals that hold numbers are all that running code
+// of the module can change.
+func isWhole(bin *wasmbin.Module) bool {
+	for _, t := range bin.Globals {
+		if t.Mutable && !t.Type.Number() {
+			return false
+		}
+	}
+	return bin.Lasting == 0
 }
 
 // reasons splits a joined error into its parts.

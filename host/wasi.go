@@ -32,17 +32,23 @@ const (
 
 // wasi is WASI's state in one call.
 type wasi struct {
-	random func([]byte)
+	seed   []byte
+	repeat bool            // randomness comes from seed; else it is fit for secrets
+	source *randv2.ChaCha8 // nil until it is needed
 	drawn  uint64
 	slept  time.Duration
 }
 
-func newWASI(seed []byte, guard bool) wasi {
-	if seed == nil && !guard {
-		return wasi{random: func(b []byte) { rand.Read(b) }} // crypto/rand never fails
+// random fills b.
+func (w *wasi) random(b []byte) {
+	if !w.repeat {
+		rand.Read(b) // never fails
+		return
 	}
-	source := randv2.NewChaCha8(sha256.Sum256(seed))
-	return wasi{random: func(b []byte) { source.Read(b) }} // nor does ChaCha8
+	if w.source == nil {
+		w.source = randv2.NewChaCha8(sha256.Sum256(w.seed))
+	}
+	w.source.Read(b) // nor does this
 }
 
 var wasiFunctions = []function{
@@ -194,8 +200,7 @@ func vectors(mem api.Memory, ptr, n uint64) [][]byte {
 }
 
 // time returns the time of a clock in nanoseconds: 0 is the wall clock, in whole
-// milliseconds, 1 the monotonic one, which counts from the making of the instance.
-// For a guard, whose judgement repeats, a unit of its fuel is a nanosecond of it.
+// milliseconds, 1 the monotonic one.
 func (f *frame) time(clock uint32) (uint64, bool) {
 	switch clock {
 	case 0:
@@ -205,14 +210,20 @@ func (f *frame) time(clock uint32) (uint64, bool) {
 		}
 		return uint64(max(0, now.Truncate(time.Millisecond).UnixNano())), true
 	case 1:
-		elapsed := time.Since(f.made)
-		if f.guard {
-			elapsed = time.Duration(f.fuel.before+f.spent()) + f.clock.slept
-		}
 		// Never zero: some runtimes take that for "no clock".
-		return uint64(elapsed) + 1, true
+		return uint64(f.monotonic()) + 1, true
 	}
 	return 0, false
+}
+
+// monotonic counts the time in which code of the guest ran in its instance or in that which
+// its image was made of. For a guard, whose judgement repeats, a unit of its fuel is a
+// nanosecond of it.
+func (f *frame) monotonic() time.Duration {
+	if f.guard {
+		return f.instance.clock + time.Duration(f.spent()) + f.clock.slept
+	}
+	return f.instance.clock + time.Since(f.started)
 }
 
 // poll waits for the first of the guest's subscriptions, never past the deadline.

@@ -21,6 +21,7 @@ type builder struct {
 	exports [][]byte
 	memory  []byte
 	table   []byte
+	globals [][]byte
 	data    [][]byte
 	start   []byte
 }
@@ -116,6 +117,9 @@ func (b *builder) bytes() []byte {
 	}
 	if b.memory != nil {
 		out = append(out, section(5, vec(b.memory))...)
+	}
+	if len(b.globals) > 0 {
+		out = append(out, section(6, vec(b.globals...))...)
 	}
 	out = append(out, section(7, vec(b.exports...))...)
 	if b.start != nil {

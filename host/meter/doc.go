@@ -39,7 +39,8 @@
 // runs and whenever one has called the host; within a function it is a local, so
 // after a trap it may lack what the last function did since its last call. Depth
 // has to be set before every call of an export. The start function is not run at
-// instantiation but exported as [Start].
+// instantiation but exported as [Start]. The guest's own globals that can change and
+// hold a number are exported as [Global] says, so that they can be set back.
 //
 // # What the guest can name
 //

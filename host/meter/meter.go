@@ -3,6 +3,7 @@ package meter
 import (
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sandboxd/sandboxd/host/wasmbin"
@@ -16,7 +17,12 @@ const (
 	Fuel   = Prefix + ".fuel"  // exported i64 global: fuel left of the slice
 	Depth  = Prefix + ".depth" // exported i64 global: frames left
 	Start  = Prefix + ".start" // exported function: the module's start function, if it has one
+	global = Prefix + ".global."
 )
+
+// Global is the name under which global i of the module is exported, if it is
+// mutable and holds a number.
+func Global(i int) string { return global + strconv.Itoa(i) }
 
 // Reserved reports whether a name of an import's module or of an export is one
 // that guests may not use.
@@ -83,7 +89,7 @@ func newRewriter(m *wasmbin.Module) *rewriter {
 	w := &rewriter{m: m}
 	w.imported = uint32(m.Imported(wasmbin.Func))
 	w.funcCount = w.imported + uint32(len(m.Functions))
-	w.globalCount = uint32(m.Imported(wasmbin.Global) + m.Globals)
+	w.globalCount = uint32(m.Imported(wasmbin.Global) + len(m.Globals))
 	w.tableCount = uint32(m.Imported(wasmbin.Table) + len(m.Tables))
 	w.helper = w.funcCount + 1
 	w.declared = make([]bool, w.funcCount)
@@ -209,6 +215,12 @@ func (w *rewriter) exports() []byte {
 	n := uint32(2)
 	more := u32(append(name(nil, Fuel), byte(wasmbin.Global)), w.fuel)
 	more = u32(append(name(more, Depth), byte(wasmbin.Global)), w.depth)
+	for i, t := range w.m.Globals {
+		if t.Mutable && t.Type.Number() {
+			n++
+			more = u32(append(name(more, Global(i)), byte(wasmbin.Global)), uint32(w.m.Imported(wasmbin.Global)+i))
+		}
+	}
 	if w.m.Start {
 		n++
 		more = u32(append(name(more, Start), byte(wasmbin.Func)), w.shift(w.m.StartFunc))

@@ -5,7 +5,7 @@ import "fmt"
 // CheckCode reads the code of a module once, in time that grows with its bytes,
 // and compares it with the caps on what compiling it would cost: an engine's
 // compiler takes more than linear time for code that no compiler writes. It also
-// finds what is no instruction of WebAssembly 2.0. The error is of type [Errors]
+// finds what is no instruction of WebAssembly 2.0, and sets [Module.Lasting]. The error is of type [Errors]
 // and lists every reason: a function that cannot be read is read no further, and
 // the next one is. Functions are numbered as the module numbers them, imports
 // first.
@@ -28,6 +28,7 @@ func (m *Module) CheckCode() error {
 		labels += l
 		vars += v
 	}
+	m.Lasting = c.lasting
 	if labels > MaxLabelsTotal {
 		c.limit("all labels", at, "labels of br_table in all functions: %d exceed %d", labels, MaxLabelsTotal)
 	}
@@ -49,6 +50,7 @@ func (m *Module) CheckCode() error {
 // cost collects what is wrong with the code of a module.
 type cost struct {
 	imported int
+	lasting  Op // see [Module.Lasting]
 	errs     Errors
 	told     map[string]int // functions past each cap
 	written  []int          // by local, the last function that writes it, plus 1
@@ -107,6 +109,8 @@ func (c *cost) body(index int, b Body, locals int) (labels, vars int) {
 				c.written[in.Index] = index + 1
 				written++
 			}
+		case OpTableSet, OpTableInit, OpTableCopy, OpTableGrow, OpTableFill, OpElemDrop, OpDataDrop:
+			c.lasting = in.Op
 		}
 	}
 	c.isLoop = isLoop

@@ -190,10 +190,13 @@ func (d *decoder) section(s *Section, r *reader) {
 			d.m.Memories = append(d.m.Memories, l)
 		}
 	case secGlobal:
-		d.m.Globals = d.vector(r, "globals", 4, MaxGlobals)
-		for range d.m.Globals {
-			r.globalType()
+		for range d.vector(r, "globals", 4, MaxGlobals) {
+			t := r.globalType()
 			r.constExpr()
+			if r.err != nil {
+				return
+			}
+			d.m.Globals = append(d.m.Globals, t)
 		}
 	case secExport:
 		seen := map[string]bool{}
@@ -325,11 +328,13 @@ func (d *decoder) code(r *reader) {
 	}
 }
 
-func (r *reader) globalType() {
-	r.valueType()
-	if mutable := r.byte(); r.err == nil && mutable > 1 {
+func (r *reader) globalType() GlobalType {
+	t := r.valueType()
+	mutable := r.byte()
+	if r.err == nil && mutable > 1 {
 		r.fail("global mutability 0x%02x is not known", mutable)
 	}
+	return GlobalType{t, mutable == 1}
 }
 
 // element steps over an element segment. The bits of its flag say: passive or

@@ -37,6 +37,9 @@ func (t ValueType) String() string {
 	return fmt.Sprintf("0x%02x", byte(t))
 }
 
+// Number reports whether values of the type are integers or floating-point numbers.
+func (t ValueType) Number() bool { return t == I32 || t == I64 || t == F32 || t == F64 }
+
 // A FuncType is the type of a function.
 type FuncType struct {
 	Params  []ValueType
@@ -96,6 +99,12 @@ type Limits struct {
 	HasMax   bool
 }
 
+// A GlobalType is what a global holds and whether that can change.
+type GlobalType struct {
+	Type    ValueType
+	Mutable bool
+}
+
 // An Import is one import.
 type Import struct {
 	Module, Name string
@@ -134,7 +143,7 @@ type Module struct {
 	Tables     []Limits    // those of this module, without imported ones; likewise the next three
 	TableTypes []ValueType // of Tables
 	Memories   []Limits
-	Globals    int // number
+	Globals    []GlobalType
 	Exports    []Export
 	Start      bool   // has a start function
 	StartFunc  uint32 // its index
@@ -145,6 +154,10 @@ type Module struct {
 
 	// ConstGlobal is the highest index of a global in a constant, 0 if there is none.
 	ConstGlobal uint32
+
+	// Lasting is an instruction in the code that changes a table or drops a segment,
+	// 0 if there is none. [Module.CheckCode] sets it.
+	Lasting Op
 
 	Sections []Section
 

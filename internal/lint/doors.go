@@ -11,7 +11,7 @@ import (
 // runs hostile guards calls those that policies refuses.
 var makers = map[[2]string][]string{
 	{"flow", "Permit"}: {"flow/dispatch.go"},
-	{"host", "Call"}: {"plugins/tool.go", "plugins/hooks.go", "policies/guest.go", "cmd/sandboxd/plugin_call.go", "host/module.go", "host/engine.go",
+	{"host", "Call"}: {"plugins/tool.go", "plugins/hooks.go", "policies/guest.go", "cmd/sandboxd/plugin_call.go", "host/module.go", "host/engine.go", "host/image.go",
 		"internal/conformance/hostile/ungated.go"},
 }
 

@@ -49,7 +49,8 @@ const (
 
 	ExportCall       = "call"        // serves every kind of call
 	ExportDescribe   = "describe"    // returns the manifest; called by packers, never at run time
-	ExportInitialize = "_initialize" // runs once per instance, before any other export
+	ExportInitialize = "_initialize" // runs before any other export, see [ExportWarmUp]
+	ExportWarmUp     = "warm_up"     // optional: runs after it, to do once what calls need
 
 	ManifestSection = "sandboxd.manifest" // the custom section that holds the manifest
 )

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
+	mathrand "math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -112,6 +114,9 @@ func call() int32 {
 		b := make([]byte, 16)
 		rand.Read(b)
 		out = hex.EncodeToString(b)
+	case "frozen":
+		var h maphash.Hash
+		out = fmt.Sprint(mathrand.Int64(), h.Sum64())
 	case "panic":
 		panic("on purpose")
 	case "exit":
@@ -207,6 +212,16 @@ func hostCall(name string, document json.RawMessage, body []byte) reply {
 		r.Head, r.Text = string(out[4:4+n]), string(out[4+n:])
 	}
 	return r
+}
+
+// warmUp has encoding/json learn the types, once.
+//
+//go:wasmexport warm_up
+func warmUp() {
+	var r request
+	json.Unmarshal([]byte(`{"do":"","calls":[{"name":"","request":{},"body":""}],"n":1,"id":""}`), &r)
+	json.Marshal([]reply{{}})
+	json.Marshal(map[string]any{"a": 1})
 }
 
 //go:wasmexport describe

@@ -16,7 +16,11 @@ type level struct {
 	resident    int64
 }
 
-const heapSlack = 16 << 20 // what the process may keep, such as compiled code
+// What the process may keep.
+const (
+	heapSlack       = 16 << 20 // such as compiled code
+	descriptorSlack = 4        // images of instances of the module that is tried
+)
 
 // takeLevel measures after a collection.
 func takeLevel() level {
@@ -36,7 +40,7 @@ func (l level) back(ctx context.Context) string {
 		now := takeLevel()
 		switch {
 		case now.goroutines > l.goroutines:
-		case now.descriptors > l.descriptors:
+		case now.descriptors > l.descriptors+descriptorSlack:
 		case now.heap > l.heap+heapSlack:
 		default:
 			return ""
@@ -44,7 +48,7 @@ func (l level) back(ctx context.Context) string {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return differ("goroutines", now.goroutines, l.goroutines) + differ("descriptors", now.descriptors, l.descriptors) +
+			return differ("goroutines", now.goroutines, l.goroutines) + differ("descriptors", now.descriptors, l.descriptors+descriptorSlack) +
 				differ("heap bytes", now.heap, l.heap+heapSlack)
 		}
 	}

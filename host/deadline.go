@@ -1,0 +1,89 @@
+package host
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A deadline is the context of a frame's host functions: that of the caller, with an
+// end in time. Other than those of package context it costs nothing until somebody
+// waits for it. It may be used after the call, by what a host function has left behind,
+// and is not used again.
+type deadline struct {
+	parent context.Context
+	frame  *frame
+	at     time.Time
+
+	mu     sync.Mutex
+	err    error           // once it was stopped
+	inner  context.Context // nil until somebody waits
+	cancel context.CancelFunc
+}
+
+// stop ends the context, if it has not ended.
+func (d *deadline) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err = d.ended(); d.err == nil {
+		d.err = context.Canceled
+	}
+	if d.cancel != nil {
+		d.cancel()
+	}
+}
+
+// ended says why the context has ended; the caller holds the mutex.
+func (d *deadline) ended() error {
+	switch {
+	case d.err != nil:
+		return d.err
+	case d.parent.Err() != nil:
+		return d.parent.Err()
+	case !time.Now().Before(d.at):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Deadline implements [context.Context].
+func (d *deadline) Deadline() (time.Time, bool) {
+	if at, ok := d.parent.Deadline(); ok && at.Before(d.at) {
+		return at, true
+	}
+	return d.at, true
+}
+
+// Done implements [context.Context].
+func (d *deadline) Done() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inner == nil {
+		d.inner, d.cancel = context.WithDeadline(d.parent, d.at)
+		if d.err != nil {
+			d.cancel()
+		}
+	}
+	return d.inner.Done()
+}
+
+// Err implements [context.Context].
+func (d *deadline) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended()
+}
+
+// Value implements [context.Context].
+func (d *deadline) Value(key any) any {
+	if _, ok := key.(frameKey); ok {
+		return d.frame
+	}
+	d.mu.Lock()
+	inner := d.inner
+	d.mu.Unlock()
+	if inner != nil {
+		return inner.Value(key) // so that contexts made of this one end with it, without a goroutine
+	}
+	return d.parent.Value(key)
+}

@@ -1,0 +1,216 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandboxd/sandboxd/host/meter"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A profile is what the state of an instance depends on before a call, other than its
+// code. Nothing of a call, its input, its grants or who makes it is in it.
+type profile struct {
+	guard  bool  // its monotonic clock counts work
+	repeat bool  // its randomness is always the same
+	memory int64 // limit
+}
+
+// maxProfiles is how many profiles of one code have images.
+const maxProfiles = 8
+
+// An image is the state of an instance after the start function, _initialize and
+// warm_up: memory and globals. Tables and segments are as the module has them, which
+// code that can have an image does not change. It is made once, by code of the guest
+// that ran without input and without grants, and is shared by all who call that code.
+type image struct {
+	code    *code
+	profile profile
+	making  chan struct{} // holds one token while it is made
+
+	// Once it is made; they belong to the pool.
+	memory  *snapshot // nil until then
+	globals []uint64
+	before  before
+	users   int         // instances that calls have
+	idle    []*instance // that wait for a call, the one that waits longest first
+	used    time.Time   // last
+}
+
+// getInstance gets the frame an instance in the state that a call begins with: one that was set
+// back, a new one with an image, or a new one in which the guest has begun anew.
+func (f *frame) getInstance() error {
+	c := f.module.code
+	p := &c.engine.pool
+	img := p.image(c, f.profile())
+	if img == nil {
+		inst, err := f.begin()
+		if err != nil {
+			return err
+		}
+		inst.give(f)
+		return nil
+	}
+	inst, made := p.take(img)
+	if !made {
+		select {
+		case img.making <- struct{}{}:
+			defer func() { <-img.making }()
+		case <-f.ctx.Done():
+			return f.timeUp()
+		}
+		if inst, made = p.take(img); !made {
+			return f.makeImage(img)
+		}
+	}
+	if inst == nil {
+		var err error
+		if inst, err = img.instantiate(f); err != nil {
+			p.leave(img)
+			return err
+		}
+	}
+	inst.give(f)
+	return nil
+}
+
+func (f *frame) profile() profile {
+	return profile{f.guard, f.guard || f.call.Seed != nil, f.limits.MemoryBytes}
+}
+
+// begin makes an instance and runs what comes before a call in it. That has a frame of its
+// own, without anything of the call's but its limits, and fuel and time of its own.
+func (f *frame) begin() (*instance, error) {
+	first := newFrame(f.parent, f.module, &Call{Kind: f.call.Kind, Limits: f.limits, Now: time.Unix(0, 0)})
+	first.clock.repeat = f.profile().repeat
+	inst, err := first.runFirst()
+	if err != nil {
+		failure := first.failure(err)
+		failure.Detail = "before the call: " + failure.Detail
+		return nil, failure
+	}
+	inst.clock = first.monotonic()
+	inst.denied, inst.deniedMore = slices.Clip(first.denied), first.deniedMore
+	return inst, nil
+}
+
+// runFirst runs what comes before a call.
+func (f *frame) runFirst() (inst *instance, err error) {
+	c := f.module.code
+	f.startClock(f.limits.Startup)
+	defer func() {
+		f.stopClock()
+		if err != nil && inst != nil {
+			inst.close()
+			inst = nil
+		}
+	}()
+	if inst, err = c.instantiate(f); err != nil {
+		return nil, err
+	}
+	inst.give(f)
+	f.fill(max(f.limits.Fuel, toolLimits.Fuel))
+	if c.start {
+		if _, err = f.invoke(meter.Start); err != nil {
+			return inst, err
+		}
+	}
+	for _, export := range []string{abi.ExportInitialize, abi.ExportWarmUp} {
+		if !f.module.entries[export] {
+			continue
+		}
+		if _, err = f.invoke(export); err != nil {
+			return inst, err
+		}
+	}
+	return inst, nil
+}
+
+// putInstance ends the frame's use of its instance, which another call may have if nothing
+// went wrong in it.
+func (f *frame) putInstance(returned bool) {
+	inst := f.instance
+	if inst == nil {
+		return
+	}
+	f.instance = nil
+	img := inst.image
+	again := img != nil && returned && !inst.module.IsClosed() && img.restore(inst)
+	if !again {
+		inst.close()
+	}
+	if img != nil {
+		img.code.engine.pool.put(img, inst, again)
+	}
+}
+
+// makeImage makes an image. The call gets the instance that it was made of.
+func (f *frame) makeImage(img *image) error {
+	inst, err := f.begin()
+	if err != nil {
+		return err
+	}
+	inst.give(f)
+	memory := &snapshot{}
+	if inst.linear != nil {
+		if memory, err = takeSnapshot(inst.linear.region.bytes(inst.linear.size)); err != nil {
+			f.module.engine.log.Warn("no image of an instance", "module", f.module.digest.Short(), "error", err)
+			return nil
+		}
+	}
+	globals := make([]uint64, len(inst.globals))
+	for i, g := range inst.globals {
+		globals[i] = g.Get()
+	}
+	f.module.engine.pool.made(img, inst, memory, globals)
+	return nil
+}
+
+// instantiate makes an instance with the state of the image.
+func (img *image) instantiate(f *frame) (*instance, error) {
+	inst, err := img.code.instantiate(f)
+	if err != nil {
+		return nil, err
+	}
+	if inst.linear != nil {
+		more := (int64(img.memory.size) - inst.linear.size) / wasmPage
+		if _, ok := inst.module.Memory().Grow(uint32(more)); !ok {
+			inst.close()
+			return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory of %d bytes exceeds limit %d", img.memory.size, f.memory.limit)}
+		}
+		if err := img.memory.put(inst.linear.region); err != nil {
+			inst.close()
+			return nil, err
+		}
+	}
+	inst.setGlobals(img)
+	inst.image, inst.before = img, img.before
+	return inst, nil
+}
+
+// restore sets an instance back to the state of the image. It is false if that cannot be done.
+func (img *image) restore(inst *instance) bool {
+	inst.kept = instanceBytes
+	if inst.linear != nil {
+		if inst.linear.size != int64(img.memory.size) {
+			return false // the engine has no way to make a memory smaller
+		}
+		kept, err := img.memory.restore(inst.linear.region, img.code.engine.pages)
+		if err != nil {
+			img.code.engine.log.Warn("an instance was not set back", "error", err)
+			return false
+		}
+		inst.kept += kept
+		inst.linear.memory = nil
+	}
+	inst.setGlobals(img)
+	inst.kept += inst.trim()
+	return true
+}
+
+func (inst *instance) setGlobals(img *image) {
+	for i, g := range inst.globals {
+		g.Set(img.globals[i])
+	}
+}

@@ -1,0 +1,78 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSnapshotSealed: nothing can change a snapshot, and a region set back to one is equal to
+// it, however many pages were written to.
+func TestSnapshotSealed(t *testing.T) {
+	pages, err := openPageMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.close()
+	const size = 6 << 20
+	r, err := reserve(size + wasmPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.free()
+	memory := r.bytes(size)
+	for i := range size / 2 {
+		memory[i] = byte(i >> 8)
+	}
+	s, err := takeSnapshot(memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if err := s.put(r); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, 7, maxKeptPages, maxKeptPages + 1, size / pageSize} {
+		for i := range n {
+			memory[i*pageSize+i%pageSize]++
+		}
+		kept, err := s.restore(r, pages)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(memory) != string(s.data) {
+			t.Errorf("%d pages written to: the region is not as the snapshot", n)
+		}
+		if most := int64(maxKeptPages * pageSize); kept > most || n <= maxKeptPages && kept < int64(n*pageSize) {
+			t.Errorf("%d pages written to: %d bytes kept, at most %d", n, kept, most)
+		}
+	}
+	if _, err := unix.Pwrite(s.fd, []byte{1}, 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("writing to a snapshot: %v, want EPERM", err)
+	}
+	if err := unix.Ftruncate(s.fd, 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("cutting a snapshot: %v, want EPERM", err)
+	}
+}
+
+// TestNoPageMap: an account of pages that cannot be read or trusted is found out.
+func TestNoPageMap(t *testing.T) {
+	empty, err := os.Create(t.TempDir() + "/pagemap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close()
+	if err := (&pageMap{empty, int(empty.Fd())}).try(); err == nil {
+		t.Error("an empty account was taken")
+	}
+	zeros, err := os.Open("/dev/zero") // says that nothing was ever written to
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zeros.Close()
+	if err := (&pageMap{zeros, int(zeros.Fd())}).try(); err == nil {
+		t.Error("an account of zeros was taken")
+	}
+}
