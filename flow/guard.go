@@ -126,7 +126,8 @@ func (r *run) guarded(p abi.Phase) bool {
 // as mutating guards left it, the grants as narrowing guards left them, and the
 // decision. approved says who approved a form of the document, nil for nobody;
 // recheck runs after each rewrite; its error denies. Monitors are asked about the
-// document as guards left it, and what they say is recorded.
+// document as guards left it, and what they say is recorded. A part of a stream that
+// passes is not.
 func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessage, grants capability.Set,
 	approved func(json.RawMessage) *abi.Approval, recheck func(json.RawMessage) error,
 ) (json.RawMessage, capability.Set, *Decision, error) {
@@ -194,6 +195,9 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 		d.Ruling = abi.RulingAllow
 	}
 	for _, j := range d.Judgements {
+		if q.Partial && d.Ruling == abi.RulingAllow && (!j.Monitor || j.Verdict.Ruling != abi.RulingDeny) {
+			continue // the whole is judged once more
+		}
 		if err := r.recordJudgement(ctx, &q, document, j); err != nil {
 			return nil, capability.Set{}, d, err
 		}
@@ -202,12 +206,8 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 }
 
 // recordJudgement audits a judgement, after those of the members if it is a
-// group's. What lets a part of a stream pass is not recorded: the whole is judged
-// once more.
+// group's.
 func (r *run) recordJudgement(ctx context.Context, q *abi.Question, document json.RawMessage, j Judgement) error {
-	if q.Partial && j.Verdict.Ruling != abi.RulingDeny {
-		return nil
-	}
 	kind := "guard."
 	if j.Monitor {
 		kind = "monitor."

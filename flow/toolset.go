@@ -1,7 +1,5 @@
 package flow
 
-import "iter"
-
 // FilterToolset returns a toolset with only those tools of set that keep wants.
 // It decides what is offered, not what is allowed: that is a guard's business.
 func FilterToolset(set Toolset, keep func(*Spec) bool) Toolset {
