@@ -32,7 +32,11 @@ func configCheckCommand(e *env) *cobra.Command {
 			}
 			defer closeAll()
 			for _, p := range rt.Plugins {
-				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()))
+				hooks := ""
+				if len(p.Module().Manifest().Hooks) > 0 {
+					hooks = "  hooks " + grantsText(p.HookGrants().Lines())
+				}
+				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s%s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()), hooks)
 			}
 			for _, g := range rt.Guards {
 				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v\n", g.Name(), g.Phases())

@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
 			s.Setenv("GEMINI_API_KEY", "")
-			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "EXAMPLES": "../../examples"} {
+			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "EXAMPLES": "../../examples"} {
 				abs, err := filepath.Abs(filepath.FromSlash(dir))
 				if err != nil {
 					return err
