@@ -431,3 +431,20 @@ func TestGroupIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// A judgement is recorded with the version that gave it, whatever the guard has
+// become since.
+func TestVersionIsPinned(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "tool", `{}`)))
+	w.agent.Tools = []flow.Tool{tool("tool")}
+	g := &flowtest.Guard{Label: "g", Edition: "one"}
+	g.Answer = func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+		g.Edition = "two"
+		return flowtest.Echo(q, abi.Allow()), nil
+	}
+	w.cfg.Guards = []flow.Guard{g}
+	w.say("go")
+	if r := w.records("guard."); len(r) != 1 || r[0].Module != "one" {
+		t.Errorf("recorded %+v", r)
+	}
+}
