@@ -37,9 +37,11 @@ type Config struct {
 	Hooks  HookConfig        // what hook calls may do and use
 	Values map[string]string // plain values the guest may read; never secrets
 
-	Egress *host.Egress // for http; nil: every request is refused
-	Audit  audit.Sink   // gets refused host calls; nil: nothing is recorded
-	Logger *slog.Logger // gets what guests log; nil: silent
+	Egress  *host.Egress  // for http; nil: every request is refused
+	Secrets *host.Secrets // that requests may use as far as they are granted; all are taken out of every answer
+	KV      host.KVStore  // keeps values apart for every tenant, app and plugin; nil: kv is refused
+	Audit   audit.Sink    // gets refused host calls; nil: nothing is recorded
+	Logger  *slog.Logger  // gets what guests log; nil: silent
 
 	// Now is what a guest takes for the time at the start of its call; nil: the
 	// clock.
@@ -66,9 +68,10 @@ var hookKinds = []string{"state", "artifact", "memory", "kv", "clock", "random",
 
 // A ToolConfig is what an app makes of one tool.
 type ToolConfig struct {
-	As      string          // the name the model sees; default the manifest's
-	Grants  *capability.Set // narrows the plugin's grants; nil: does not
-	Confirm bool            // a person decides before every call
+	As         string          // the name the model sees; default the manifest's
+	Grants     *capability.Set // narrows the plugin's grants; nil: does not
+	Confirm    bool            // a person decides before every call
+	ShowResult bool            // a result for which the guest skips the model's summary is shown to the user as text
 }
 
 // A Plugin is a guest as the flow sees it. It is safe for concurrent use.
@@ -203,7 +206,7 @@ func (p *Plugin) Tools() []flow.Tool { return slices.Clone(p.tools) }
 
 func (p *Plugin) tool(t abi.Tool, cfg ToolConfig) (flow.Tool, error) {
 	spec := flow.Spec{Name: cmp.Or(cfg.As, t.Name), Description: t.Description, Effects: t.Effects, LongRunning: t.LongRunning,
-		Confirm: t.Confirm || cfg.Confirm, Module: p.module.Digest().String(), Grants: p.grants}
+		Confirm: t.Confirm || cfg.Confirm, ShowResult: cfg.ShowResult, Module: p.module.Digest().String(), Grants: p.grants}
 	if cfg.As != "" {
 		if err := abi.ValidName(cfg.As); err != nil {
 			return nil, fmt.Errorf("tool %s: as: %w", t.Name, err)

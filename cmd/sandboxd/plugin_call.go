@@ -37,6 +37,7 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 		Fuel: m.Limits.Fuel, HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(asked).Narrow(r.asked)
 	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(),
+		Secrets: r.values, KV: host.NewMemoryKV(r.clock()),
 		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
 	if err != nil {
 		return err
@@ -316,7 +317,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
 	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now,
-		Access: host.Access{Egress: r.egress, Log: func(string, string) {}}, Trace: r.trace.call})
+		Access: host.Access{Egress: r.egress, Secrets: r.values, KV: host.NewMemoryKV(r.clock()).Scope(host.KVScope{}), Log: func(string, string) {}}, Trace: r.trace.call})
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
 	if failed, ok := errors.AsType[*host.GuestError](err); ok {
 		c.Code, c.Message, c.Receipt = failed.Code, guestText(failed), &failed.Receipt

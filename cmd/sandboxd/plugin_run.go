@@ -26,6 +26,7 @@ type pluginRunFlags struct {
 	grants    []string
 	state     []string
 	artifacts []string
+	secrets   []string
 	replay    string
 	limits    []string
 	now       string
@@ -54,7 +55,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 				return misuse("a raw export takes --input", "--export: cannot be used with --args, --state and --artifact")
 			}
 			if f.app != "" {
-				for _, name := range []string{"export", "input", "grant", "state", "artifact", "replay", "limit", "now"} {
+				for _, name := range []string{"export", "input", "grant", "state", "artifact", "secret", "replay", "limit", "now"} {
 					if c.Flags().Changed(name) {
 						return misuse("with --app, "+app.FileName+" says it", "--%s: cannot be used with --app", name)
 					}
@@ -76,6 +77,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.input, "input", "", "input of the export: `TEXT`, FILE, @FILE, or - for standard input")
 	flags.StringArrayVar(&f.state, "state", nil, "a state value, `KEY=JSON`, where KEY has its scope, as in user:unit; may be repeated")
 	flags.StringArrayVar(&f.artifacts, "artifact", nil, "offer a file as an artifact, `NAME=PATH`; may be repeated")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "a secret that requests may use, `NAME`, from the variable NAME, or NAME=@FILE; may be repeated")
 	flags.StringVar(&f.replay, "replay", "", "answer requests from recorded ones, `CASSETTE`, a file or folder")
 	flags.StringVar(&f.now, "now", "", "the guest's `TIME` at the start, such as 2026-03-01T09:00:00Z")
 	flags.StringArrayVar(&f.grants, "grant", nil, "give a capability, `LINE`; may be repeated; absent means none")
@@ -83,7 +85,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
-	groupFlags(c, "input", "app", "args", "export", "input", "state", "artifact", "replay", "now")
+	groupFlags(c, "input", "app", "args", "export", "input", "state", "artifact", "secret", "replay", "now")
 	groupFlags(c, "grants", "grant")
 	groupFlags(c, "limits", "limit")
 	groupFlags(c, "output", "trace", "full")
@@ -100,6 +102,7 @@ type toolRun struct {
 	asked  host.Limits // zero fields: not lowered
 	now    time.Time   // zero: the clock
 	egress *host.Egress
+	values *host.Secrets
 
 	trace tracer
 }
@@ -183,7 +186,36 @@ func (r *toolRun) parse() error {
 		}
 	}
 	r.egress = host.NewEgress(replay)
-	return nil
+	r.values, err = r.secrets()
+	return err
+}
+
+// secrets reads --secret. A value is never on the command line, where others see it.
+func (r *toolRun) secrets() (*host.Secrets, error) {
+	values := map[string]string{}
+	for _, entry := range r.flags.secrets {
+		name, file, isFile := strings.Cut(entry, "=")
+		if !isFile {
+			if values[name] = r.getenv(name); values[name] == "" {
+				return nil, misuse(fmt.Sprintf("export %s=…, or --secret %s=@FILE", name, name), "--secret %s: variable not set", name)
+			}
+			continue
+		}
+		file, ok := strings.CutPrefix(file, "@")
+		if !ok {
+			return nil, misuse("a value is never on the command line", "--secret %s: want NAME or NAME=@FILE", name)
+		}
+		data, err := r.readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		values[name] = strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	}
+	secrets, err := host.NewSecrets(values)
+	if err != nil {
+		return nil, misuse("", "--secret: %v", err)
+	}
+	return secrets, nil
 }
 
 // parseLimits reads NAME=VALUE. A limit can only be lowered.
@@ -335,6 +367,9 @@ func (t *tracer) call(c host.HostCall) {
 		line += fmt.Sprintf("   %d  %s", c.Status, size(c.Bytes))
 		if c.Recorded {
 			line += "  (recorded)"
+		}
+		if len(c.Scrubbed) > 0 {
+			line += "  held secret " + strings.Join(c.Scrubbed, ", ")
 		}
 	}
 	fmt.Fprintln(t.stderr, line)

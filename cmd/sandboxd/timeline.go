@@ -52,7 +52,11 @@ func (w *runWriter) start(rt *app.Runtime, key session.Key) {
 	if rt.File.Model.Use == "script" {
 		model += " (offline)"
 	}
-	w.line("", "%s · session %s · %s · %s, %s", rt.File.Name, key.ID, model, plural(len(rt.Plugins), "plugin"), plural(len(rt.Guards), "guard"))
+	parts := plural(len(rt.Plugins), "plugin") + ", " + plural(len(rt.Guards), "guard")
+	if n := len(rt.File.MCP); n > 0 {
+		parts += ", " + plural(n, "MCP server")
+	}
+	w.line("", "%s · session %s · %s · %s", rt.File.Name, key.ID, model, parts)
 }
 
 func plural(n int, what string) string {

@@ -19,7 +19,7 @@ const (
 // limits are those of a run, as far as the file says.
 func (f *File) limits() flow.Limits {
 	l := f.Agent.Limits
-	limits := flow.Limits{Steps: l.Steps, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
+	limits := flow.Limits{Steps: l.Steps, Depth: l.Depth, CallsPerStep: l.CallsPerStep, Parallel: l.ParallelCalls, Wall: time.Duration(l.Wall)}
 	if wall := time.Duration(f.Dev.GuardWall); wall > 0 { // a judgement is more than the guest's own time
 		limits.Guard = wall + host.DefaultLimits(abi.KindGuard).Startup
 	}
@@ -31,7 +31,7 @@ func (f *File) limits() flow.Limits {
 func (f *File) WithDefaults() *File {
 	out := *f
 	run := f.limits().WithDefaults()
-	out.Agent.Limits = AgentLimits{Steps: run.Steps, ParallelCalls: run.Parallel, Wall: Duration(run.Wall)}
+	out.Agent.Limits = AgentLimits{Steps: run.Steps, Depth: run.Depth, CallsPerStep: run.CallsPerStep, ParallelCalls: run.Parallel, Wall: Duration(run.Wall)}
 	out.Confirm.Expires = cmp.Or(f.Confirm.Expires, Duration(flow.DefaultExpires))
 	out.Store.Audit = cmp.Or(f.Store.Audit, defaultAudit)
 	out.Store.Sessions = cmp.Or(f.Store.Sessions, "memory")

@@ -100,7 +100,7 @@ func callLimits() string {
 		[]any{"input", tool.InputBytes, guard.InputBytes},
 		[]any{"output", tool.OutputBytes, guard.OutputBytes},
 		[]any{"host calls", tool.HostCalls, guard.HostCalls},
-		[]any{"kept in state and artifacts", tool.StoredBytes, guard.StoredBytes},
+		[]any{"kept in state, kv and artifacts", tool.StoredBytes, guard.StoredBytes},
 		[]any{"log", tool.LogBytes, guard.LogBytes},
 		[]any{"HTTP requests", tool.HTTPRequests, guard.HTTPRequests},
 		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes})
@@ -170,7 +170,11 @@ func documentLimits() string {
 		[]any{"a description", int64(abi.MaxDescriptionBytes)},
 		[]any{"a reason, a hint, a member of `why`, in characters", abi.MaxReasonChars},
 		[]any{"entries of `why`", abi.MaxWhy},
-		[]any{"bytes of one `artifact_read`", int64(abi.MaxChunk)})
+		[]any{"bytes of one `artifact_read`", int64(abi.MaxChunk)},
+		[]any{"a value of `kv`", int64(abi.MaxKVBytes)},
+		[]any{"a query of `memory_search`", int64(abi.MaxQueryBytes)},
+		[]any{"entries that one `memory_search` returns", abi.MaxMemoryEntries},
+		[]any{"texts of all of them", int64(abi.MaxMemoryBytes)})
 }
 
 // codes lists the codes in the order of their declaration.

@@ -154,3 +154,33 @@ func FuzzToolResult(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRequests: a request of a host call that is accepted means one thing: it
+// encodes to a document that is accepted and encodes to the same bytes.
+func FuzzRequests(f *testing.F) {
+	addGolden(f, "host_*.json")
+	f.Add([]byte(`{"key":"a","n":9223372036854775808,"most":1}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, into := range []func() any{
+			func() any { return &LogRequest{} }, func() any { return &HTTPRequest{} }, func() any { return &StateGet{} }, func() any { return &StateSet{} },
+			func() any { return &ArtifactRead{} }, func() any { return &ArtifactSave{} }, func() any { return &KVKey{} }, func() any { return &KVSet{} },
+			func() any { return &KVAdd{} }, func() any { return &MemorySearch{} }, func() any { return &EmitRequest{} }, func() any { return &ConfirmRequest{} },
+			func() any { return &TransferRequest{} },
+		} {
+			request, again := into(), into()
+			if Decode(in, request) != nil {
+				continue
+			}
+			data, err := Marshal(request)
+			if err != nil {
+				t.Fatalf("%T %q: %v", request, in, err)
+			}
+			if err := Decode(data, again); err != nil {
+				t.Fatalf("%T %q: encodes to %s: %v", request, in, data, err)
+			}
+			if twice, err := Marshal(again); err != nil || !bytes.Equal(twice, data) {
+				t.Fatalf("%T %q: %s becomes %s, error %v", request, in, data, twice, err)
+			}
+		}
+	})
+}

@@ -9,9 +9,9 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// A Guard judges. Judge is a pure function of the question and the settings: it
-// has no host to ask, and a question judged again must have the same answer. A
-// guard that panics, loops, or returns the zero [Verdict] denies.
+// A Guard judges. Judge is a pure function of the question, the settings and what
+// [Question.KV] answers: it has no other host to ask, and a question judged again
+// must have the same answer. A guard that panics, loops, or returns the zero [Verdict] denies.
 //
 // Settings is a struct, made from the operator's settings as a tool's input is
 // made from its arguments; struct{} takes none.
@@ -56,6 +56,8 @@ type Question struct {
 	Result Document   // what is judged in PhaseResult
 	Grants []string   // what the call would be granted
 	Facts  Facts      // what the host adds from its own knowledge
+
+	wall wall
 }
 
 // A CalledTool describes the tool of the call that is judged.
@@ -177,7 +179,7 @@ func (g Guard[Settings]) add(s *server) error {
 	return nil
 }
 
-func (s *server) judge(input []byte) ([]byte, error) {
+func (s *server) judge(w wall, input []byte) ([]byte, error) {
 	in, err := decode[abi.Question](input)
 	if err != nil {
 		return nil, err
@@ -191,7 +193,7 @@ func (s *server) judge(input []byte) ([]byte, error) {
 		return nil, fmt.Errorf("input: now: %w", err)
 	}
 	q := &Question{Phase: in.Phase, Now: now, Tenant: in.Tenant, App: in.App, Agent: in.Agent, User: in.User, Session: in.Session,
-		Run: in.Run, Step: in.Step, Result: Document{raw: in.Result}, Grants: in.Grants, Facts: in.Facts}
+		Run: in.Run, Step: in.Step, Result: Document{raw: in.Result}, Grants: in.Grants, Facts: in.Facts, wall: w}
 	for _, d := range []struct {
 		document json.RawMessage
 		into     any
