@@ -86,7 +86,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
 		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
 		Grants: permit.Grants(), Limits: p.cfg.Limits, Now: now,
-		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit},
+		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit, Egress: p.cfg.Egress},
 	}, t.spec.Name, ctx.CallID())
 	outcome := flow.Outcome{Receipt: receipt}
 	if err != nil {
@@ -136,7 +136,7 @@ func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
 // found; if they cannot be, the call fails.
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
-	call.Access.Egress, call.Access.Secrets, call.Access.Memory = p.cfg.Egress, p.cfg.Secrets, memoryOf{cc}
+	call.Access.Secrets, call.Access.Memory = p.cfg.Secrets, memoryOf{cc}
 	if key := cc.Session(); p.cfg.KV != nil {
 		call.Access.KV = p.cfg.KV.Scope(host.KVScope{Tenant: key.Tenant, App: key.App, Owner: "plugin " + p.cfg.Name})
 	}
