@@ -146,7 +146,7 @@ func (t *preloadMemory) ProcessRequest(ctx *CallbackContext, req *Request) error
 	}
 	var lines []string
 	for _, e := range found {
-		text := e.text()
+		text := e.Text()
 		if text == "" {
 			continue
 		}

@@ -36,6 +36,21 @@ func give(id, args string) *genai.FunctionCall { return call(id, "kid", args) }
 
 func finish(id, args string) []flowtest.Reply { return flowtest.Call(call(id, "finish_task", args)) }
 
+// The id of a task's call names where the task works, so not every id will do.
+func TestTaskIDs(t *testing.T) {
+	for id, fits := range map[string]bool{"12345": false, "a/b": false, "a@b": false, "d1": true, "adk-1": true, "ü": true} {
+		w := newWorld(t, flowtest.Call(give(id, `{"request":"x"}`)))
+		w.agent.Agents = []*flow.Agent{worker("kid", flow.Task, finish("f", `{"result":"ok"}`))}
+		o := w.run(flow.Text("go"))
+		if failed := len(o.errs) > 0; failed == fits || failed && !strings.HasPrefix(o.errs[0].Error(), "task kid: call id ") {
+			t.Errorf("%s: errors %v, want them: %t", id, o.errs, !fits)
+		}
+		if fits && o.response(id) != `{"output":"ok"}` {
+			t.Errorf("%s: %s", id, o.response(id))
+		}
+	}
+}
+
 // A task whose agent asks the user stays open; the user's next message goes to it.
 func TestTaskStaysOpen(t *testing.T) {
 	w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))

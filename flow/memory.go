@@ -32,8 +32,8 @@ type MemoryEntry struct {
 	Time    time.Time // zero: not known
 }
 
-// text joins the text of an entry.
-func (e MemoryEntry) text() string {
+// Text joins the texts of the entry, thoughts left out, with blanks.
+func (e MemoryEntry) Text() string {
 	var texts []string
 	for _, p := range parts(e.Content) {
 		if p != nil && p.Text != "" && !p.Thought {
@@ -66,7 +66,7 @@ func (m *WordMemory) Add(s *session.Session) {
 	var all []remembered
 	for _, ev := range s.Events {
 		e := MemoryEntry{Author: ev.Author, Content: session.CloneContent(ev.Content), Time: ev.Time}
-		if words := wordsOf(e.text()); len(words) > 0 {
+		if words := wordsOf(e.Text()); len(words) > 0 {
 			all = append(all, remembered{e, words})
 		}
 	}

@@ -237,3 +237,63 @@ func TestAnswerByTool(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoTakesTheMessage: whoever asked for what the message answers, else whoever
+// spoke last and can hand back, else the root; the root itself if it gives tasks or
+// has no model.
+func TestWhoTakesTheMessage(t *testing.T) {
+	agents := func() *flow.Agent {
+		leaf, closed, inner := kid("leaf", flowtest.Say("hi")), kid("closed", flowtest.Say("hi")), kid("inner", flowtest.Say("hi"))
+		closed.NoTransferToParent = true
+		below := kid("below", flowtest.Say("hi"))
+		closed.Agents = []*flow.Agent{below}
+		line := &flow.Agent{Name: "line", Type: flow.SequentialAgent, Agents: []*flow.Agent{inner}}
+		root := kid("root", flowtest.Say("hi"))
+		root.Agents = []*flow.Agent{leaf, closed, line}
+		return root
+	}
+	for _, c := range []struct {
+		name    string
+		history []line
+		answers string // id of a call
+		edit    func(root *flow.Agent)
+		want    string // who speaks first
+	}{
+		{"nobody spoke", nil, "", nil, "root"},
+		{"the last one", []line{"user a", "root b", "leaf c", "user d"}, "", nil, "leaf"},
+		{"one that nobody knows", []line{"leaf c", "gone d"}, "", nil, "leaf"},
+		{"one that may not hand back", []line{"leaf c", "closed d"}, "", nil, "leaf"},
+		{"one below such a one", []line{"below d"}, "", nil, "root"},
+		{"one in a sequence", []line{"inner d"}, "", nil, "root"},
+		{"who asked, wherever it is", []line{"closed c:1", "leaf c"}, "1", nil, "closed"},
+		{"an answer to nothing", []line{"leaf c"}, "9", nil, "leaf"},
+		{"the root gives tasks", []line{"leaf c"}, "", func(root *flow.Agent) { root.Agents[1].Mode = flow.Task }, "root"},
+		{"the root has no model", []line{"leaf c"}, "", func(root *flow.Agent) {
+			*root = flow.Agent{Name: "root", Type: flow.SequentialAgent, Agents: []*flow.Agent{kid("first", flowtest.Say("hi")), kid("leaf", flowtest.Say("hi"))}}
+		}, "first"},
+	} {
+		w := newWorld(t)
+		w.agent = *agents()
+		if c.edit != nil {
+			c.edit(&w.agent)
+		}
+		for i, l := range c.history {
+			if err := w.store.Append(t.Context(), home, l.event(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := flow.Text("hello")
+		if c.answers != "" {
+			in = answer(c.answers, `{}`)
+			in.Content.Parts[0].FunctionResponse.Name = "f"
+		}
+		o := collect(t, r, t.Context(), in)
+		if len(o.errs) > 0 || len(o.events) == 0 || o.events[0].Author != c.want {
+			t.Errorf("%s: %s %v, want %s", c.name, o.authors(), o.errs, c.want)
+		}
+	}
+}

@@ -26,7 +26,8 @@ import (
 // checked is the one that is dialled, and proxy variables of the process mean
 // nothing. At most five redirects are followed. Each counts as a request and is
 // judged as one; when it leaves its origin (scheme, host and port), only
-// Accept, Accept-Language, Content-Type and User-Agent go with it.
+// Accept, Accept-Language, Content-Type and User-Agent go with it, and none of these
+// that carries a secret (see [Secrets]).
 //
 // A body is counted after decompression, which the host does unless the guest
 // asks for an encoding itself. Connections speak HTTP/1.1.
@@ -68,6 +69,8 @@ type hop struct {
 	url    *url.URL
 	header http.Header
 	body   []byte
+
+	secrets []usedSecret // in header
 }
 
 // An answer is an HTTP answer with all of its body.
@@ -107,28 +110,29 @@ func (f *frame) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer,
 	if err != nil {
 		return nil, refuse(abi.EgressDenied, "http: %v", err)
 	}
-	if len(r.Secrets) > 0 {
-		return nil, missing("secret use " + r.Secrets[0].Secret + " at " + u.Host)
+	h := &hop{method: method, url: u, header: header, body: body}
+	if refused := f.putSecrets(h, r.Secrets); refused != nil {
+		return nil, refused
 	}
 	if int64(len(body)) > f.limits.HTTPBytes {
 		return nil, refuse(abi.EgressLimit, "http: body of %d bytes exceeds %d", len(body), f.limits.HTTPBytes)
 	}
 	wire := f.call.Access.Egress.wire
 	trace.Recorded = wire.recorded()
-	h := &hop{method: method, url: u, header: header, body: body}
+	secret := len(h.secrets) > 0
 	for redirects := 0; ; redirects++ {
 		response, refused := f.hop(wire, h)
 		if refused != nil {
 			return nil, refused
 		}
 		trace.Status = response.StatusCode
-		next, err := h.redirect(response)
+		next, err := f.redirect(h, response)
 		switch {
 		case err != nil:
 			response.Body.Close()
 			return nil, refuse(abi.EgressDenied, "http: redirect: %v", err)
 		case next == nil:
-			return f.read(h, response, trace)
+			return f.read(h, response, secret, trace)
 		}
 		response.Body.Close()
 		if redirects == maxRedirects {
@@ -174,6 +178,13 @@ func (f *frame) hop(wire wire, h *hop) (*http.Response, *refusal) {
 		}
 	}
 	f.used = listed(f.used, need)
+	for _, s := range h.secrets {
+		// What anybody between here and there could read is no place for a secret.
+		if h.url.Scheme != "https" && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !capability.PrivateAddr(a) }) {
+			return nil, refuse(abi.EgressDenied, "http: a secret goes to %s over https only", h.url.Host)
+		}
+		f.used = listed(f.used, s.need)
+	}
 	response, err := wire.send(f.ctx, h, addrs)
 	if err != nil {
 		return nil, f.noAnswer(h, err)
@@ -191,9 +202,13 @@ func (f *frame) noAnswer(h *hop, err error) *refusal {
 	return refuse(abi.EgressLimit, "http: no usable answer from %s", h.url.Host)
 }
 
-// read reads the body of the last answer.
-func (f *frame) read(h *hop, response *http.Response, trace *HostCall) (*answer, *refusal) {
+// read reads the body of the last answer. secret says that the guest named a
+// secret in its request.
+func (f *frame) read(h *hop, response *http.Response, secret bool, trace *HostCall) (*answer, *refusal) {
 	defer response.Body.Close()
+	if encoding := response.Header.Get("Content-Encoding"); secret && encoding != "" && encoding != "identity" {
+		return nil, refuse(abi.EgressDenied, "http: answer from %s is encoded, and cannot be searched for secrets", h.url.Host)
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, f.limits.HTTPBytes+1))
 	if err != nil {
 		return nil, f.noAnswer(h, err)
@@ -202,12 +217,17 @@ func (f *frame) read(h *hop, response *http.Response, trace *HostCall) (*answer,
 		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, f.limits.HTTPBytes)
 	}
 	trace.Bytes = int64(len(body))
-	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
+	a := &answer{status: response.StatusCode, header: response.Header, body: body}
+	f.scrubAnswer(a, trace)
+	if int64(len(a.body)) > f.limits.HTTPBytes { // names may be longer than values
+		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, f.limits.HTTPBytes)
+	}
+	return a, nil
 }
 
 // redirect returns the request that an answer asks for, or nil if it asks for
 // none (RFC 9110, section 15.4).
-func (h *hop) redirect(response *http.Response) (*hop, error) {
+func (f *frame) redirect(h *hop, response *http.Response) (*hop, error) {
 	switch response.StatusCode {
 	case 301, 302, 303, 307, 308:
 	default:
@@ -216,6 +236,9 @@ func (h *hop) redirect(response *http.Response) (*hop, error) {
 	location := response.Header.Get("Location")
 	if location == "" {
 		return nil, nil
+	}
+	if _, found := f.call.Access.Secrets.scrub(location); found != nil {
+		return nil, errors.New("location holds a secret")
 	}
 	if strings.ContainsFunc(location, func(r rune) bool { return r <= ' ' || r == '\\' || r > '~' }) {
 		return nil, fmt.Errorf("location %q has characters that no URL has", printable(location, 200))
@@ -227,7 +250,7 @@ func (h *hop) redirect(response *http.Response) (*hop, error) {
 	if u, err = parseURL(u.String()); err != nil {
 		return nil, err
 	}
-	next := &hop{method: h.method, url: u, header: h.header.Clone(), body: h.body}
+	next := &hop{method: h.method, url: u, header: h.header.Clone(), body: h.body, secrets: h.secrets}
 	if response.StatusCode < 307 && h.method != http.MethodGet && h.method != http.MethodHead {
 		next.method, next.body = http.MethodGet, nil
 		next.header.Del("Content-Type")
@@ -236,6 +259,10 @@ func (h *hop) redirect(response *http.Response) (*hop, error) {
 		maps.DeleteFunc(next.header, func(name string, _ []string) bool {
 			return !slices.Contains(harmlessHeaders, name)
 		})
+		for _, s := range h.secrets {
+			next.header.Del(s.header)
+		}
+		next.secrets = nil
 	}
 	return next, nil
 }
@@ -248,6 +275,10 @@ var harmlessHeaders = []string{"Accept", "Accept-Language", "Content-Type", "Use
 var hostHeaders = []string{"Host", "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding",
 	"Upgrade", "Content-Length", "Expect", "Via", "Forwarded"}
 
+func hostsOwn(canonical string) bool {
+	return slices.Contains(hostHeaders, canonical) || strings.HasPrefix(canonical, "Proxy-")
+}
+
 func requestHeader(headers map[string]string) (http.Header, error) {
 	header := http.Header{"User-Agent": {"sandboxd"}}
 	seen := map[string]bool{}
@@ -257,9 +288,9 @@ func requestHeader(headers map[string]string) (http.Header, error) {
 		switch {
 		case !validToken(name):
 			return nil, fmt.Errorf("header name %q is not a token", printable(name, 80))
-		case slices.Contains(hostHeaders, canonical) || strings.HasPrefix(canonical, "Proxy-"):
+		case hostsOwn(canonical):
 			return nil, fmt.Errorf("header %s is the host's to write", canonical)
-		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		case strings.ContainsFunc(value, func(r rune) bool { return control(r) && r != '\t' }):
 			return nil, fmt.Errorf("header %s has a control character", canonical)
 		case seen[canonical]:
 			return nil, fmt.Errorf("header %s is there twice", canonical)

@@ -133,6 +133,8 @@ func TestEgressDenied(t *testing.T) {
 	}{
 		{`{"url":"https://other.org/"}`, abi.CapabilityDenied, "http GET other.org/"},
 		{`{"url":"https://example.com/"}`, abi.CapabilityDenied, "http GET example.com/"},
+		{`{"url":"https://evilexample.com/"}`, abi.CapabilityDenied, "http GET evilexample.com/"},
+		{`{"url":"https://api.example.com.evil.org/"}`, abi.CapabilityDenied, "http GET api.example.com.evil.org/"},
 		{`{"url":"https://a.b.example.com/"}`, abi.CapabilityDenied, "http GET a.b.example.com/"},
 		{`{"url":"http://api.example.com/"}`, abi.CapabilityDenied, "http GET http://api.example.com/"},
 		{`{"url":"https://api.example.com:8443/"}`, abi.CapabilityDenied, "http GET api.example.com:8443/"},
@@ -147,6 +149,9 @@ func TestEgressDenied(t *testing.T) {
 		{`{"url":"https://api.example.com/","method":"CONNECT"}`, abi.EgressDenied, ""},
 		{`{"url":"https://api.example.com/","method":"GET /x HTTP/1.1\r\n"}`, abi.EgressDenied, ""},
 		{`{"url":"file:///etc/passwd"}`, abi.EgressDenied, ""},
+		{`{"url":"gopher://api.example.com/"}`, abi.EgressDenied, ""},
+		{`{"url":"unix:///run/docker.sock"}`, abi.EgressDenied, ""},
+		{`{"url":"https://evil.org#@api.example.com/"}`, abi.CapabilityDenied, "http GET evil.org/"},
 		{`{"url":"//api.example.com/"}`, abi.EgressDenied, ""},
 		{`{"url":"https:api.example.com"}`, abi.EgressDenied, ""},
 		{`{"url":"https://user@api.example.com/"}`, abi.EgressDenied, ""},
@@ -204,6 +209,39 @@ func TestEgressPrivate(t *testing.T) {
 	out, receipt := fetch(t, loadGo(t), n, []string{"http GET private inside.example.com/*"}, Limits{}, `{"url":"https://inside.example.com/"}`)
 	if out[0].Text != "inside" || fmt.Sprint(n.dialled) != "[10.0.0.1:443]" || fmt.Sprint(receipt.Used) != "[http GET private inside.example.com/]" {
 		t.Errorf("reply %+v, dialled %v, used %q", out[0], n.dialled, receipt.Used)
+	}
+}
+
+// A name that changes its address between two requests is judged at each, and the
+// address that was judged is the one that is dialled.
+func TestEgressRebinding(t *testing.T) {
+	n := newInternet(t, nil)
+	n.names["turn.example.com"] = []string{"93.184.216.34"}
+	n.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.mu.Lock()
+		n.names["turn.example.com"] = []string{"127.0.0.1"}
+		n.mu.Unlock()
+		http.Redirect(w, r, "/again", http.StatusFound)
+	})
+	out, receipt := fetch(t, loadGo(t), n, []string{"http GET turn.example.com/*"}, Limits{}, `{"url":"https://turn.example.com/"}`)
+	if code := out[0].code(t); code != abi.EgressDenied {
+		t.Errorf("%q %s, want %s", code, out[0].Text, abi.EgressDenied)
+	}
+	if got := fmt.Sprint(n.dialled, n.lookups, receipt.Used, receipt.Denied); got != "[93.184.216.34:443] [turn.example.com turn.example.com] [http GET turn.example.com/] [http GET private turn.example.com/again]" {
+		t.Errorf("dialled, looked up, used and denied %s", got)
+	}
+}
+
+// A server that offers HTTP/2 is spoken to in HTTP/1.1.
+func TestEgressSpeaksHTTP1(t *testing.T) {
+	n := newInternet(t, nil)
+	n.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+	n.server.EnableHTTP2 = true
+	n.server.StartTLS()
+	t.Cleanup(n.server.Close)
+	out, _ := fetch(t, loadGo(t), n, []string{"http GET a.example/*"}, Limits{}, `{"url":"https://a.example/"}`)
+	if out[0].Text != "HTTP/1.1" {
+		t.Errorf("reply %+v", out[0])
 	}
 }
 

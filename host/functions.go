@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -164,11 +165,15 @@ func missing(need string) *refusal {
 	return &refusal{code: abi.CapabilityDenied, message: "needs " + need, need: need}
 }
 
+// GuardMay reports whether a guard may be granted a capability, given as its line:
+// log and kv, and nothing that reaches further.
+func GuardMay(line string) bool { return line == "log" || strings.HasPrefix(line, "kv ") }
+
 // permit reports why a call that needs a capability is refused: because it is
 // not granted, not effective yet, has nothing to work on, or because a guard
-// asks for more than log.
+// asks for more than it may have.
 func (f *frame) permit(need string, granted, present bool) *refusal {
-	if !f.live || !granted || !present || f.guard && need != "log" {
+	if !f.live || !granted || !present || f.guard && !GuardMay(need) {
 		return missing(need)
 	}
 	f.used = listed(f.used, need)

@@ -22,7 +22,10 @@ const (
 )
 
 // hostFunctions are the imports of sandboxd:host, see [abi.HostFunctions].
-var hostFunctions = []function{
+var hostFunctions = slices.Concat(callFunctions, keepFunctions)
+
+// callFunctions are those for the call itself, its session and its flow.
+var callFunctions = []function{
 	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.input)) }},
 	{"input_read", "iii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) { s[0] = copyOut(f, mem, s, f.input) }},
 	{"output_set", "ii:", counted | onMemory, func(f *frame, mem api.Memory, s []uint64) {

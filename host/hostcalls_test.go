@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,17 +95,33 @@ type world struct {
 	state     memState
 	artifacts memArtifacts
 	actions   *actions
+	kv        *MemoryKV
+	memory    memMemory
 	chunks    []string
 	lines     []string
 }
 
+// memMemory remembers what was searched for.
+type memMemory struct{ asked *[]string }
+
+func (m memMemory) Search(_ context.Context, query string) ([]abi.MemoryEntry, error) {
+	*m.asked = append(*m.asked, query)
+	if query == "broken" {
+		return nil, errors.New("disk /var/lib/memory is full")
+	}
+	if query == "much" {
+		return slices.Repeat([]abi.MemoryEntry{{Text: strings.Repeat("x", 10<<10)}}, 1000), nil
+	}
+	return []abi.MemoryEntry{{Author: "user", Text: "bad \xff byte", Time: "2026-03-01T09:00:00Z"}}, nil
+}
+
 func newWorld() *world {
 	return &world{state: memState{"session:a": json.RawMessage("1.50"), "user:b": json.RawMessage(`"x"`)},
-		artifacts: memArtifacts{"a.csv": []byte(strings.Repeat("x", 100<<10)), "secret.key": []byte("k")}, actions: &actions{}}
+		artifacts: memArtifacts{"a.csv": []byte(strings.Repeat("x", 100<<10)), "secret.key": []byte("k")}, actions: &actions{}, kv: NewMemoryKV(nil), memory: memMemory{new([]string)}}
 }
 
 func (w *world) access() Access {
-	return Access{State: w.state, Artifacts: w.artifacts, Actions: w.actions,
+	return Access{State: w.state, Artifacts: w.artifacts, Actions: w.actions, KV: w.kv.Scope(KVScope{}), Memory: w.memory,
 		Emit: func(_ context.Context, chunk json.RawMessage) error {
 			w.chunks = append(w.chunks, string(chunk))
 			return nil
@@ -124,10 +141,16 @@ var everyCall = []string{
 	"transfer", `{"agent":"other"}`,
 	"escalate", `{}`,
 	"skip_summary", `{}`,
+	"kv_set", `{"key":"a","value":{"b":1.0, "a":2}}`,
+	"kv_get", `{"key":"a"}`,
+	"kv_add", `{"key":"n","n":2,"most":3,"ttl_ms":60000}`,
+	"kv_add", `{"key":"n","n":2,"most":3}`,
+	"kv_delete", `{"key":"a"}`,
+	"memory_search", `{"query":"invoice"}`,
 	"http", `{"url":"https://api.example.com/v1/x"}`,
 }
 
-var everyGrant = []string{"log", "state read,write session:*", "artifact read,write *.csv", "emit", "confirm", "transfer", "escalate", "skip-summary",
+var everyGrant = []string{"log", "state read,write session:*", "artifact read,write *.csv", "emit", "confirm", "transfer", "escalate", "skip-summary", "kv read,write", "memory search",
 	"http GET api.example.com/v1/*"}
 
 func TestHostCallsGranted(t *testing.T) {
@@ -136,8 +159,10 @@ func TestHostCallsGranted(t *testing.T) {
 	var traced []string
 	out, receipt := ask(t, m, &Call{Grants: grants(t, everyGrant...), Access: w.access(), Trace: func(h HostCall) {
 		traced = append(traced, fmt.Sprint(h.Name, " ", h.Code))
-	}}, everyCall[:22]...)
-	want := []string{"", `{"found":true,"value":1.50}`, "", `{"names":["a.csv"]}`, strings.Repeat("x", abi.MaxChunk), `{"version":3}`, "", "", "", "", ""}
+	}}, everyCall[:34]...)
+	want := []string{"", `{"found":true,"value":1.50}`, "", `{"names":["a.csv"]}`, strings.Repeat("x", abi.MaxChunk), `{"version":3}`, "", "", "", "", "",
+		"", `{"found":true,"value":{"a":2,"b":1.0}}`, `{"added":true,"count":2}`, `{"added":false,"count":2}`, "",
+		`{"entries":[{"author":"user","text":"bad � byte","time":"2026-03-01T09:00:00Z"}]}`}
 	for i, r := range out {
 		if r.Error || r.Text != want[i] {
 			t.Errorf("%s: error %v, reply %.100q, want %.100q", everyCall[2*i], r.Error, r.Text, want[i])
@@ -155,11 +180,11 @@ func TestHostCallsGranted(t *testing.T) {
 	if fmt.Sprint(w.chunks) != `[{"a":2,"b":1}]` || fmt.Sprint(w.actions.asked) != "[confirm sure? [1] transfer other escalate skip]" {
 		t.Errorf("chunks %s, actions %s", w.chunks, w.actions.asked)
 	}
-	used := "log, state read session:a, state write session:a, state write session:new, artifact read,write *.csv, artifact read a.csv, artifact write b.csv, emit, confirm, transfer, escalate, skip-summary"
-	if got := strings.Join(receipt.Used, ", "); got != used || receipt.Denied != nil || receipt.HostCalls != 12 {
+	used := "log, state read session:a, state write session:a, state write session:new, artifact read,write *.csv, artifact read a.csv, artifact write b.csv, emit, confirm, transfer, escalate, skip-summary, kv write, kv read, memory search"
+	if got := strings.Join(receipt.Used, ", "); got != used || receipt.Denied != nil || receipt.HostCalls != 18 {
 		t.Errorf("used %s, denied %v, %d host calls", got, receipt.Denied, receipt.HostCalls)
 	}
-	if len(traced) != 11 || traced[1] != "state_get ok" {
+	if len(traced) != 17 || traced[1] != "state_get ok" {
 		t.Errorf("trace %q", traced)
 	}
 }
@@ -189,8 +214,10 @@ func TestHostCallsDenied(t *testing.T) {
 				c.Access.Egress = NewEgress(&Cassettes{})
 			}
 			var refused int
+			needs := map[string]bool{}
 			c.Trace = func(h HostCall) {
 				if h.Code == abi.CapabilityDenied && h.Need != "" {
+					needs[h.Need] = true
 					refused++
 				}
 			}
@@ -198,9 +225,14 @@ func TestHostCallsDenied(t *testing.T) {
 			want := len(out)
 			for i, r := range out {
 				name := everyCall[2*i]
-				switch {
-				case name == "log" && c.Kind != abi.KindTool && c.Kind != abi.KindHook:
-					want-- // the one thing that a guard may do
+				switch guard := c.Kind != abi.KindTool && c.Kind != abi.KindHook; {
+				case strings.HasPrefix(name, "kv_") && guard:
+					want-- // a guard counts
+					if r.Error {
+						t.Errorf("%s in a guard: %+v", name, r)
+					}
+				case name == "log" && guard:
+					want-- // a guard may log
 					if r.Error || len(w.lines) != 1 {
 						t.Errorf("log in a guard: %+v, lines %q", r, w.lines)
 					}
@@ -213,7 +245,14 @@ func TestHostCallsDenied(t *testing.T) {
 					t.Errorf("%s: %+v", name, r)
 				}
 			}
-			if refused != want || len(receipt.Denied) != want {
+			guard := c.Kind != abi.KindTool && c.Kind != abi.KindHook
+			if _, counted, _ := w.kv.Scope(KVScope{}).Get(t.Context(), "n"); counted != guard {
+				t.Errorf("kv was written: %v", counted)
+			}
+			if len(*w.memory.asked) != 0 {
+				t.Errorf("memory was asked %q", *w.memory.asked)
+			}
+			if refused != want || len(receipt.Denied) != len(needs) {
 				t.Errorf("%d refused, denied %q, want %d", refused, receipt.Denied, want)
 			}
 			fresh := newWorld()
@@ -249,9 +288,30 @@ func TestBadRequests(t *testing.T) {
 		"state_get", `{"key":"session:a","extra":1}`,
 		"state_set", `{"values":{"session:":1,"":2}}`,
 		"artifact_read", `{"name":"a.csv","version":-1}`,
+		"artifact_read", `{"name":"a.csv","version":9223372036854775808}`,
 		"artifact_read", `{"name":"a.csv","offset":-1}`,
 		"artifact_save", `{"name":"b\n.csv"}`,
 		"emit", `{}`,
+		"kv_get", `{"key":""}`,
+		"kv_get", `{"key":"a","ttl_ms":1}`,
+		"kv_set", `{"key":"a"}`,
+		"kv_set", `{"key":"a","value":1,"ttl_ms":-1}`,
+		"kv_set", `{"key":"a","value":1,"ttl_ms":31622400001}`,
+		"kv_set", `{"key":"a\u0000","value":1}`,
+		"kv_set", "{\"key\":\"\xff\",\"value\":1}",
+		"kv_set", `{"key":"` + strings.Repeat("a", 257) + `","value":1}`,
+		"kv_set", `{"key":"a","value":"` + strings.Repeat("a", abi.MaxKVBytes) + `"}`,
+		"kv_delete", `{}`,
+		"kv_add", `{"key":"a","n":1.5,"most":3}`,
+		"kv_add", `{"key":"a","n":1,"most":-1}`,
+		"kv_add", `{"key":"a","n":9007199254740992,"most":3}`,
+		"kv_add", `{"key":"a","n":-9007199254740992,"most":3}`,
+		"kv_add", `{"key":"a","n":1,"most":9007199254740992}`,
+		"kv_add", `{"key":"a","n":1,"most":1e3}`,
+		"kv_add", `{"key":"a","n":1,"most":3,"most":4}`,
+		"kv_add", `{"key":"a","n":99999999999999999999,"most":3}`,
+		"memory_search", `{"query":7}`,
+		"memory_search", `{"query":"a","user":"bob"}`,
 		"transfer", `{"agent":"nobody"}`,
 		"escalate", `{"now":true}`,
 	}
@@ -261,7 +321,7 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s %s: %s %s", calls[2*i], calls[2*i+1], code, r.Text)
 		}
 	}
-	if len(w.lines)+len(w.chunks)+len(w.actions.asked) != 0 {
+	if _, there, _ := w.kv.Scope(KVScope{}).Get(t.Context(), "a"); there || len(w.lines)+len(w.chunks)+len(w.actions.asked)+len(*w.memory.asked) != 0 {
 		t.Errorf("a bad request had an effect: %+v", w)
 	}
 }
@@ -347,5 +407,37 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	if total := len(w.lines[0]) + len(w.lines[1]) - 2*len("info "); total > 1000 || receipt.LogBytes > 1000 {
 		t.Errorf("%d bytes logged, receipt says %d, limit 1000", total, receipt.LogBytes)
+	}
+}
+
+// What a guest does to its memory after a host call changes nothing of what it
+// asked for.
+func TestRequestsAreCopies(t *testing.T) {
+	b := &builder{}
+	set, save, emit, kv := b.use(abi.ImportHost, "state_set"), b.use(abi.ImportHost, "artifact_save"), b.use(abi.ImportHost, "emit"), b.use(abi.ImportHost, "kv_set")
+	output := b.use(abi.ImportHost, "output_set")
+	b.pages(1)
+	var code [][]byte
+	at := 0
+	text := func(s string) []byte {
+		b.put(at, s)
+		at += len(s)
+		return append(i32(int64(at-len(s))), i32(int64(len(s)))...)
+	}
+	code = append(code, text(`{"values":{"session:a":"good"}}`), callFn(set), drop,
+		text(`{"name":"b.csv"}`), text("good"), callFn(save), drop,
+		text(`{"chunk":"good"}`), callFn(emit), drop,
+		text(`{"key":"k","value":"good"}`), callFn(kv), drop,
+		i32(0), i32('x'), i32(int64(at)), []byte{0xfc, 0x0b, 0}, // memory.fill
+		i32(0), i32(1), callFn(output))
+	b.fn("call", ":", 0, code...)
+	w := newWorld()
+	reply, err := load(t, b.bytes()).Call(t.Context(), &Call{Export: "call", Grants: grants(t, everyGrant...), Access: w.access()})
+	if err != nil || string(reply.Output) != "x" {
+		t.Fatalf("output %v, %v", reply, err)
+	}
+	value, _, _ := w.kv.Scope(KVScope{}).Get(t.Context(), "k")
+	if got := fmt.Sprintf("%s %s %s %s", w.state["session:a"], w.artifacts["b.csv "], w.chunks, value); got != `"good" good ["good"] "good"` {
+		t.Errorf("kept %s", got)
 	}
 }

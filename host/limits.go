@@ -19,7 +19,7 @@ type Limits struct {
 	InputBytes   int64         // the input; default 4 MiB
 	OutputBytes  int64         // the output; default 1 MiB
 	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000
-	StoredBytes  int64         // values, artifacts and chunks handed to state, artifacts and emit; default 16 MiB
+	StoredBytes  int64         // values, artifacts and chunks handed to state, kv, artifacts and emit; default 16 MiB
 	LogBytes     int64         // log lines, standard output and standard error together; default 64 KiB
 	HTTPRequests int           // requests sent, every redirect counts; default 10
 	HTTPBytes    int64         // body of one request, and of one response once decompressed; default 2 MiB

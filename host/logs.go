@@ -37,6 +37,7 @@ func (f *frame) writeLog(level, message string) *refusal {
 
 // line writes a line of which paid bytes are in the budget already.
 func (l *logs) line(level, message string, paid int64) {
+	message, _ = l.frame.call.Access.Secrets.scrub(message)
 	text := printable(message, int(l.left+paid))
 	if l.left+paid <= 0 {
 		return
@@ -91,4 +92,7 @@ func (l *logs) flush() {
 }
 
 // tail returns the end of standard output and error, as one line.
-func (l *logs) tail() string { return printable(string(bytes.TrimSpace(l.last)), maxTailBytes) }
+func (l *logs) tail() string {
+	text, _ := l.frame.call.Access.Secrets.scrub(string(bytes.TrimSpace(l.last)))
+	return printable(text, maxTailBytes)
+}

@@ -65,6 +65,7 @@ type HostCall struct {
 	Status   int
 	Bytes    int64
 	Recorded bool
+	Scrubbed []string // names of the secrets that were taken out of the answer
 }
 
 // listed appends s to list unless it is there, within the bounds of a receipt.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"strings"
+	"time"
 
 	"google.golang.org/genai"
 
@@ -107,6 +108,25 @@ func notThere(err error) error {
 		return fmt.Errorf("%w: %w", host.ErrNotFound, err)
 	}
 	return err
+}
+
+// memoryOf is the memory as one call sees it. Without one, nothing is found.
+type memoryOf struct{ ctx *flow.CallbackContext }
+
+func (m memoryOf) Search(_ context.Context, query string) ([]abi.MemoryEntry, error) {
+	found, err := m.ctx.SearchMemory(query)
+	if err != nil && !errors.Is(err, flow.ErrNoMemory) {
+		return nil, err
+	}
+	var out []abi.MemoryEntry
+	for _, e := range found {
+		entry := abi.MemoryEntry{Author: e.Author, Text: e.Text()}
+		if !e.Time.IsZero() {
+			entry.Time = e.Time.UTC().Format(time.RFC3339Nano)
+		}
+		out = append(out, entry)
+	}
+	return out, nil
 }
 
 // actionsOf are the actions of one tool call.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 	"github.com/sandboxd/sandboxd/host/hosttest"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
 )
 
 // asks is a guest that makes one host call and shows its reply, in a list since
@@ -65,6 +68,16 @@ func TestHostCalls(t *testing.T) {
 		{"lists what it may read", []string{"artifact read *.csv"}, asks("artifact_list", `{}`), `{"names":[]}`, `{"known":1.0}`, ""},
 		{"lists", []string{"artifact read *.json"}, asks("artifact_list", `{}`), `{"names":["there.json"]}`, `{"known":1.0}`, ""},
 		{"sends a request", nil, asks("http", `{"url":"https://api.example.com/v1"}`, ""), denied("http GET api.example.com/v1"), `{"known":1.0}`, "http GET api.example.com/v1"},
+		{"keeps a value", []string{"kv read,write"}, asks("kv_set", `{"key":"a","value":1}`), "", `{"known":1.0}`, ""},
+		{"counts", []string{"kv write"}, asks("kv_add", `{"key":"a","n":2,"most":2}`), `{"added":true,"count":2}`, `{"known":1.0}`, ""},
+		{"counts and may read", []string{"kv read"}, asks("kv_add", `{"key":"a","n":2,"most":2}`), denied("kv write"), `{"known":1.0}`, "kv write"},
+		{"reads kv and may write", []string{"kv write"}, asks("kv_get", `{"key":"a"}`), denied("kv read"), `{"known":1.0}`, "kv read"},
+		{"deletes and may read", []string{"kv read"}, asks("kv_delete", `{"key":"a"}`), denied("kv write"), `{"known":1.0}`, "kv write"},
+		{"searches memory", []string{"memory search"}, asks("memory_search", `{"query":"OSLO"}`), `{"entries":[{"author":"user","text":"snow in Oslo","time":"2026-03-01T09:00:00Z"}]}`, `{"known":1.0}`, ""},
+		{"finds nothing", []string{"memory search"}, asks("memory_search", `{"query":"Rome"}`), `{"entries":[]}`, `{"known":1.0}`, ""},
+		{"searches memory and may not", []string{"state read session:*"}, asks("memory_search", `{"query":"oslo"}`), denied("memory search"), `{"known":1.0}`, "memory search"},
+		{"names a secret", []string{"http GET api.example.com/*"}, asks("http", `{"url":"https://api.example.com/v1","secrets":[{"secret":"KEY","header":"x"}]}`, ""),
+			denied("secret use KEY at api.example.com"), `{"known":1.0}`, "secret use KEY at api.example.com"},
 		{"emits without a stream", []string{"emit"}, asks("emit", `{"chunk":"x"}`), denied("emit"), `{"known":1.0}`, "emit"},
 		{"transfers", nil, asks("transfer", `{"agent":"evil"}`), denied("transfer"), `{"known":1.0}`, "transfer"},
 		{"escalates", nil, asks("escalate", `{}`), denied("escalate"), `{"known":1.0}`, "escalate"},
@@ -72,7 +85,15 @@ func TestHostCalls(t *testing.T) {
 		{"asks a person", nil, asks("confirm", `{"hint":"?"}`), denied("confirm"), `{"known":1.0}`, "confirm"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, c.grants...)}, map[string]hosttest.Guest{"tool": c.guest})
+			z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, c.grants...), KV: host.NewMemoryKV(nil), Egress: host.NewEgress(&host.Cassettes{})}, map[string]hosttest.Guest{"tool": c.guest})
+			memory := flow.NewWordMemory()
+			earlier := home
+			earlier.ID = "s0"
+			memory.Add(&session.Session{Key: earlier, Events: []*session.Event{{Author: "user", Time: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
+				Response: session.Response{Content: genai.NewContentFromText("snow in Oslo", genai.RoleUser)}}}})
+			earlier.User = "bob"
+			memory.Add(&session.Session{Key: earlier, Events: []*session.Event{{Author: "user", Response: session.Response{Content: genai.NewContentFromText("rain in Oslo", genai.RoleUser)}}}})
+			z.cfg.Memory = memory
 			if err := z.store.Append(t.Context(), home, stateEvent(`{"known":1.0}`)); err != nil {
 				t.Fatal(err)
 			}
@@ -105,6 +126,66 @@ func TestHostCalls(t *testing.T) {
 	}
 }
 
+// Values are kept between calls, apart for every plugin; without a store and a
+// memory there are none.
+func TestKV(t *testing.T) {
+	kv := host.NewMemoryKV(nil)
+	count := func(name string, store host.KVStore) string {
+		guests := map[string]hosttest.Guest{"tool": asks("kv_add", `{"key":"a","n":1,"most":2}`)}
+		z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Name: name, Grants: set(t, "kv write"), KV: store}, guests)
+		return response(t, z.calls(call("c1", "tool", `{}`)), "c1")
+	}
+	for i, c := range []struct {
+		name  string
+		store host.KVStore
+		want  string
+	}{
+		{"one", kv, `{"result":[{"added":true,"count":1}]}`}, {"one", kv, `{"result":[{"added":true,"count":2}]}`}, {"one", kv, `{"result":[{"added":false,"count":2}]}`},
+		{"two", kv, `{"result":[{"added":true,"count":1}]}`}, {"one", nil, `{"result":[{"code":"capability_denied","message":"needs kv write"}]}`},
+	} {
+		if got := count(c.name, c.store); got != c.want {
+			t.Errorf("call %d of %s: %s, want %s", i, c.name, got, c.want)
+		}
+	}
+	z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, "memory search")}, map[string]hosttest.Guest{"tool": asks("memory_search", `{"query":"oslo"}`)})
+	if got := response(t, z.calls(call("c1", "tool", `{}`)), "c1"); got != `{"result":[{"entries":[]}]}` {
+		t.Errorf("without a memory: %s", got)
+	}
+}
+
+// An answer that holds a secret is audited, by the secret's name. An answer without
+// one leaves no record.
+func TestScrubbedIsAudited(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.json")
+	if err := os.WriteFile(file, []byte(`{"format":1,"exchanges":[{"request":{"url":"https://a.example/key"},"response":{"status":200,"text":"\"it is 0123456789\""}},
+		{"request":{"url":"https://a.example/none"},"response":{"status":200,"text":"0"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	replay, err := host.OpenCassettes(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets, err := host.NewSecrets(map[string]string{"KEY": "0123456789"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The reply begins with the length of its head, which is no JSON: it is no answer.
+	guests := map[string]hosttest.Guest{}
+	for _, name := range []string{"key", "none"} {
+		guests[name] = hosttest.Guest{Says: []hosttest.Piece{hosttest.Ask("http", `{"url":"https://a.example/`+name+`"}`, "")}}
+	}
+	z := newZoo(t, hosttest.Manifest("key", "none"), plugins.Config{Grants: set(t, "http GET a.example/*"), Egress: host.NewEgress(replay), Secrets: secrets}, guests)
+	events := z.calls(call("c1", "key", `{}`), call("c2", "none", `{}`))
+	records := z.records("secret.scrubbed")
+	if len(records) != 1 || records[0].Call != "c1" || records[0].Target != "key" || records[0].Actor != "zoo" || records[0].Session != home.ID ||
+		records[0].Why != "the answer to http GET https://a.example/key held KEY" {
+		t.Errorf("records %+v", records)
+	}
+	if all := toJSON(t, events) + toJSON(t, z.audit.Records()); strings.Contains(all, "0123456789") {
+		t.Errorf("the secret is in %s", all)
+	}
+}
+
 // Actions that were granted are those of the call.
 func TestActionsOfGuests(t *testing.T) {
 	for _, c := range []struct {
@@ -131,6 +212,18 @@ func TestActionsOfGuests(t *testing.T) {
 				t.Errorf("used %q", used)
 			}
 		})
+	}
+}
+
+// What a guest shows without the model's summary is shown if the app says so.
+func TestShownResults(t *testing.T) {
+	for show, want := range map[bool]bool{false: false, true: true} {
+		z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, "skip-summary"),
+			Tools: map[string]plugins.ToolConfig{"tool": {ShowResult: show}}}, map[string]hosttest.Guest{"tool": asks("skip_summary", `{}`)})
+		events := z.calls(call("c1", "tool", `{}`))
+		if last := events[len(events)-1]; len(events) != 2 || (last.Text() != "") != want {
+			t.Errorf("shown %t: %d events, the last %s", show, len(events), toJSON(t, last))
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
 		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
 		Grants: permit.Grants(), Limits: p.cfg.Limits, Now: now,
-		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit},
+		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit, Egress: p.cfg.Egress},
 	}, t.spec.Name, ctx.CallID())
 	outcome := flow.Outcome{Receipt: receipt}
 	if err != nil {
@@ -132,19 +132,28 @@ func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
 }
 
 // run calls the guest and turns what is not an answer into a [flow.CallError].
-// Host calls that were refused are audited; if they cannot be, the call fails.
+// Host calls that were refused are audited, and answers in which a secret was
+// found; if they cannot be, the call fails.
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
-	call.Access.Egress = p.cfg.Egress
+	call.Access.Secrets, call.Access.Memory = p.cfg.Secrets, memoryOf{cc}
+	if key := cc.Session(); p.cfg.KV != nil {
+		call.Access.KV = p.cfg.KV.Scope(host.KVScope{Tenant: key.Tenant, App: key.App, Owner: "plugin " + p.cfg.Name})
+	}
 	if call.Now.IsZero() {
 		call.Now = p.cfg.Now()
 	}
 	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
 	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
-	var denied []host.HostCall
+	var noted []audit.Record
 	call.Trace = func(hc host.HostCall) {
 		if hc.Code == abi.CapabilityDenied || hc.Code == abi.EgressDenied {
-			denied = append(denied, hc)
+			noted = append(noted, audit.Record{Action: "capability.denied", Capability: hc.Need, Decision: "deny", Code: string(hc.Code),
+				Why: hc.Name + " " + hc.Detail})
+		}
+		if len(hc.Scrubbed) > 0 {
+			noted = append(noted, audit.Record{Action: "secret.scrubbed", Code: string(hc.Code),
+				Why: "the answer to " + hc.Name + " " + hc.Detail + " held " + strings.Join(hc.Scrubbed, ", ")})
 		}
 		if p.cfg.Trace != nil {
 			p.cfg.Trace(tool, id, hc)
@@ -161,14 +170,14 @@ func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string)
 	default:
 		return nil, receipt, err
 	}
-	for _, hc := range denied { // as many as a call may make host calls
+	for _, record := range noted { // as many as a call may make host calls
 		if p.cfg.Audit == nil {
 			break
 		}
 		key := cc.Session()
-		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), audit.Record{Tenant: key.Tenant, Session: key.ID, Run: cc.Run(),
-			Actor: p.cfg.Name, Action: "capability.denied", Target: tool, Call: id, Module: receipt.Module, Capability: hc.Need,
-			Decision: "deny", Code: string(hc.Code), Why: hc.Name + " " + hc.Detail}); err != nil {
+		record.Tenant, record.Session, record.Run = key.Tenant, key.ID, cc.Run()
+		record.Actor, record.Target, record.Call, record.Module = p.cfg.Name, tool, id, receipt.Module
+		if err := p.cfg.Audit.Append(context.WithoutCancel(cc), record); err != nil {
 			return nil, receipt, &flow.CallError{Code: abi.StorageUnavailable, Err: err, Receipt: receipt}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/host"
@@ -25,6 +26,12 @@ type Config struct {
 	Settings json.RawMessage // checked here; empty for a guard without settings
 	Limits   host.Limits     // zero fields: the defaults of guards
 	Logger   *slog.Logger    // gets what the guest logs; nil: silent
+
+	// KV keeps the guard's counters and values, apart for every tenant, app and
+	// guard; nil: a guard that asks for kv is refused it. What it answers is
+	// recorded in Audit, so that a judgement can be made again.
+	KV    host.KVStore
+	Audit audit.Sink // nil: nothing is recorded
 }
 
 // A Guard is a guest that judges. It is safe for concurrent use.
@@ -61,7 +68,7 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 		return nil, fmt.Errorf("guard %s: manifest: %w", g.cfg.Name, err)
 	}
 	for _, line := range requests.Lines() {
-		if line != "log" {
+		if !host.GuardMay(line) {
 			return nil, fmt.Errorf("guard %s: asks %s, which a guard may not have", g.cfg.Name, line)
 		}
 	}
@@ -70,7 +77,8 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 		return nil, fmt.Errorf("guard %s: %w", g.cfg.Name, err)
 	}
 	for _, phase := range g.guard.Phases {
-		if _, err := g.Judge(ctx, dryQuestion(phase)); err != nil {
+		// A question nobody asked leaves nothing behind.
+		if _, err := g.judge(ctx, dryQuestion(phase), host.NewMemoryKV(nil).Scope(host.KVScope{})); err != nil {
 			return nil, fmt.Errorf("guard %s: dry verdict in phase %s: %w", g.cfg.Name, phase, err)
 		}
 	}
@@ -116,7 +124,7 @@ func (g *Guard) settings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	output, err := g.call(ctx, abi.KindSettings, input, time.Now())
+	output, err := g.call(ctx, abi.KindSettings, input, time.Now(), nil)
 	if err != nil {
 		return err
 	}
@@ -151,7 +159,52 @@ func (g *Guard) Mutates() []abi.Phase { return g.guard.Mutates }
 func (g *Guard) Module() *host.Module { return g.module }
 
 // Judge implements [flow.Guard].
-func (g *Guard) Judge(ctx context.Context, question *abi.Question) (abi.Verdict, error) {
+func (g *Guard) Judge(ctx context.Context, q *abi.Question) (abi.Verdict, error) {
+	if g.cfg.KV == nil || !g.grants.Has("kv") {
+		return g.judge(ctx, q, nil)
+	}
+	kv := &kvRecorder{kv: g.cfg.KV.Scope(host.KVScope{Tenant: q.Tenant, App: q.App, Owner: "guard " + g.cfg.Name})}
+	verdict, err := g.judge(ctx, q, kv)
+	if kv.full {
+		return abi.Verdict{}, fmt.Errorf("kv: keys and values of more than %d bytes in one judgement", maxKVRecord)
+	}
+	if len(kv.answers) == 0 || g.cfg.Audit == nil {
+		return verdict, err
+	}
+	record := audit.Record{Tenant: q.Tenant, Session: q.Session, Run: q.Run, Actor: "guard:" + g.cfg.Name, Action: "guard.kv", Target: g.cfg.Name,
+		Module: g.Version(), ArgsSHA256: q.DocumentSHA256}
+	if q.Call != nil {
+		record.Call = q.Call.ID
+	}
+	answers, jsonErr := abi.Marshal(kv.answers)
+	record.Why = string(answers)
+	if appendErr := g.cfg.Audit.Append(context.WithoutCancel(ctx), record); err == nil {
+		err = cmp.Or(jsonErr, appendErr)
+	}
+	if err != nil {
+		return abi.Verdict{}, err
+	}
+	return verdict, nil
+}
+
+// JudgeAgain judges a question as it was judged before: kv gives the recorded
+// answers and keeps nothing. answers is the text of the audit record guard.kv, or
+// empty if there was none. A guard that asks kv something else is in error.
+func (g *Guard) JudgeAgain(ctx context.Context, q *abi.Question, answers []byte) (abi.Verdict, error) {
+	kv := &kvReplay{}
+	if len(answers) > 0 {
+		if err := abi.Decode(answers, &kv.left); err != nil {
+			return abi.Verdict{}, fmt.Errorf("answers of kv: %w", err)
+		}
+	}
+	verdict, err := g.judge(ctx, q, kv)
+	if kv.strayed != nil {
+		return abi.Verdict{}, kv.strayed
+	}
+	return verdict, err
+}
+
+func (g *Guard) judge(ctx context.Context, question *abi.Question, kv host.KV) (abi.Verdict, error) {
 	q := *question
 	q.Guard, q.Settings = g.guard.Name, g.cfg.Settings
 	now, err := time.Parse(time.RFC3339Nano, q.Now)
@@ -162,18 +215,18 @@ func (g *Guard) Judge(ctx context.Context, question *abi.Question) (abi.Verdict,
 	if err != nil {
 		return abi.Verdict{}, fmt.Errorf("question: %w", err)
 	}
-	output, err := g.call(ctx, abi.KindGuard, input, now)
+	output, err := g.call(ctx, abi.KindGuard, input, now, kv)
 	if err != nil {
 		return abi.Verdict{}, err
 	}
 	return abi.ParseVerdict(output, &q)
 }
 
-func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.Time) ([]byte, error) {
+func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.Time, kv host.KV) ([]byte, error) {
 	reply, err := g.module.Call(ctx, &host.Call{
 		Kind: kind, Export: cmp.Or(g.guard.Export, abi.ExportCall), Input: input, Grants: g.grants, Limits: g.cfg.Limits,
 		Now: now, Seed: []byte(abi.Digest(input)),
-		Access: host.Access{Log: func(_, message string) { g.cfg.Logger.Info("guest says", "guard", g.cfg.Name, "text", message) }},
+		Access: host.Access{KV: kv, Log: func(_, message string) { g.cfg.Logger.Info("guest says", "guard", g.cfg.Name, "text", message) }},
 	})
 	if reply != nil && len(reply.Receipt.Denied) > 0 {
 		g.cfg.Logger.Warn("guard was refused a host call", "guard", g.cfg.Name, "denied", reply.Receipt.Denied)
@@ -188,14 +241,23 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 }
 
 // dryQuestion is what a guard must be able to judge before it is trusted with
-// real questions: an unknown tool without arguments, or an empty result.
+// real questions: an unknown tool without arguments, or an empty document.
 func dryQuestion(phase abi.Phase) *abi.Question {
 	doc := json.RawMessage("{}")
 	q := &abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, Nonce: strings.Repeat("0", 32), DocumentSHA256: abi.Digest(doc),
-		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1,
-		Call: &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}}
-	if phase == abi.PhaseResult {
-		q.Result = doc
+		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1}
+	switch phase {
+	case abi.PhaseMessage:
+		q.Message = doc
+	case abi.PhaseRequest:
+		q.Request = doc
+	case abi.PhaseResponse:
+		q.Response = doc
+	case abi.PhaseCall, abi.PhaseResult:
+		q.Call = &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}
+		if phase == abi.PhaseResult {
+			q.Result = doc
+		}
 	}
 	return q
 }

@@ -18,7 +18,7 @@ func configCheckCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use: "check APP", Short: "Load an app as run does, and say what is wrong",
 		Long: "Read agent.yaml, load every plugin and guard, check every grant and setting, and ask\n" +
-			"each guard for a verdict on a built-in question. Nothing is run.",
+			"each guard for a verdict on a built-in question. Nothing is run, and no MCP server\nis reached.",
 		Example: "sandboxd config check examples/weather\nsandboxd config check .",
 		Args:    exactly("APP"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -32,10 +32,23 @@ func configCheckCommand(e *env) *cobra.Command {
 			}
 			defer closeAll()
 			for _, p := range rt.Plugins {
-				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()))
+				hooks := ""
+				if len(p.Module().Manifest().Hooks) > 0 {
+					hooks = "  hooks " + grantsText(p.HookGrants().Lines())
+				}
+				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s%s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()), hooks)
 			}
 			for _, g := range rt.Guards {
 				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v\n", g.Name(), g.Phases())
+			}
+			for _, g := range rt.Monitors {
+				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v  monitor: changes nothing\n", g.Name(), g.Phases())
+			}
+			if len(rt.Guards) == 0 && len(rt.Monitors) > 0 {
+				fmt.Fprintln(e.stderr, "warning: every guard is in monitor mode: nothing is denied")
+			}
+			for _, m := range file.MCP {
+				fmt.Fprintf(e.stdout, "--  mcp %s  reached by the first run: %s\n", m.Name, foreign(m.Where(), false))
 			}
 			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, plural(len(file.AllTools()), "tool"))
 			return nil

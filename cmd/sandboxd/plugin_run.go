@@ -19,6 +19,7 @@ import (
 )
 
 type pluginRunFlags struct {
+	app       string
 	args      string
 	export    string
 	manifest  string
@@ -26,6 +27,7 @@ type pluginRunFlags struct {
 	grants    []string
 	state     []string
 	artifacts []string
+	secrets   []string
 	replay    string
 	limits    []string
 	now       string
@@ -41,15 +43,27 @@ func pluginRunCommand(e *env) *cobra.Command {
 		Long: "Call a tool as an app does, through the checks of its arguments and result, in the\nsandbox, with the grants that are named here and no " +
 			"others. The result goes to standard\noutput, the receipt to standard error.\n\n" +
 			"An argument that names a file is the module, or an Extism manifest; it may also be the\nfolder of a plugin's source, as the current one is if nothing is named. " +
-			"TOOL may be left out if there is but one.\n\nWith --export, call an export of any module directly and print the bytes it answers.\n" +
+			"TOOL may be left out if there is but one.\n\nWith --app, call a tool of an app as its agents do: its hooks, guards, grants and audit\nare " +
+			"those of the app.\n\nWith --export, call an export of any module directly and print the bytes it answers.\n" +
 			"Without --replay, requests go to the network.",
 		Example: "sandboxd plugin run get_weather --args '{\"place\":\"Oslo\"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json\n" +
+			"sandboxd plugin run --app examples/weather get_weather --args '{\"place\":\"Oslo\"}'\n" +
 			"sandboxd plugin run calc.wasm --export add --input '{\"a\":1,\"b\":2}'",
 		Args: exactly("[TOOL]", "[FILE]"),
 		RunE: func(c *cobra.Command, args []string) error {
 			exported := c.Flags().Changed("export")
 			if exported && (c.Flags().Changed("args") || len(f.state)+len(f.artifacts) > 0) {
 				return misuse("a raw export takes --input", "--export: cannot be used with --args, --state and --artifact")
+			}
+			if f.app != "" {
+				for _, name := range []string{"export", "input", "grant", "state", "artifact", "secret", "replay", "limit", "now"} {
+					if c.Flags().Changed(name) {
+						return misuse("with --app, "+app.FileName+" says it", "--%s: cannot be used with --app", name)
+					}
+				}
+				if len(args) != 1 {
+					return misuse("sandboxd plugin run --app APP TOOL", "--app: want the name of one tool")
+				}
 			}
 			if !exported && c.Flags().Changed("input") {
 				return misuse("a tool takes --args", "--input: needs --export")
@@ -58,11 +72,13 @@ func pluginRunCommand(e *env) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
+	flags.StringVar(&f.app, "app", "", "call a tool of the app in the folder `APP`")
 	flags.StringVar(&f.args, "args", "{}", "arguments of the tool: `JSON`, @FILE, or - for standard input")
 	flags.StringVar(&f.export, "export", "", "call the export `NAME` of a module instead of a tool")
 	flags.StringVar(&f.input, "input", "", "input of the export: `TEXT`, FILE, @FILE, or - for standard input")
 	flags.StringArrayVar(&f.state, "state", nil, "a state value, `KEY=JSON`, where KEY has its scope, as in user:unit; may be repeated")
 	flags.StringArrayVar(&f.artifacts, "artifact", nil, "offer a file as an artifact, `NAME=PATH`; may be repeated")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "a secret that requests may use, `NAME`, from the variable NAME, or NAME=@FILE; may be repeated")
 	flags.StringVar(&f.replay, "replay", "", "answer requests from recorded ones, `CASSETTE`, a file or folder")
 	flags.StringVar(&f.now, "now", "", "the guest's `TIME` at the start, such as 2026-03-01T09:00:00Z")
 	flags.StringArrayVar(&f.grants, "grant", nil, "give a capability, `LINE`; may be repeated; absent means none")
@@ -71,7 +87,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
 	manifestFlag(c, &f.manifest)
-	groupFlags(c, "input", "args", "export", "input", "state", "artifact", "replay", "now")
+	groupFlags(c, "input", "app", "args", "export", "input", "state", "artifact", "secret", "replay", "now")
 	groupFlags(c, "grants", "grant")
 	groupFlags(c, "limits", "limit")
 	groupFlags(c, "output", "trace", "full")
@@ -88,12 +104,17 @@ type toolRun struct {
 	asked  host.Limits // zero fields: not lowered
 	now    time.Time   // zero: the clock
 	egress *host.Egress
+	values *host.Secrets
 
 	trace tracer
 }
 
 func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) error {
 	r := &toolRun{env: e, flags: f, trace: tracer{env: e, all: f.trace, full: f.full}}
+	if f.app != "" {
+		r.tool = args[0]
+		return r.callInApp(ctx)
+	}
 	if err := r.name(args); err != nil {
 		return err
 	}
@@ -167,7 +188,36 @@ func (r *toolRun) parse() error {
 		}
 	}
 	r.egress = host.NewEgress(replay)
-	return nil
+	r.values, err = r.secrets()
+	return err
+}
+
+// secrets reads --secret. A value is never on the command line, where others see it.
+func (r *toolRun) secrets() (*host.Secrets, error) {
+	values := map[string]string{}
+	for _, entry := range r.flags.secrets {
+		name, file, isFile := strings.Cut(entry, "=")
+		if !isFile {
+			if values[name] = r.getenv(name); values[name] == "" {
+				return nil, misuse(fmt.Sprintf("export %s=…, or --secret %s=@FILE", name, name), "--secret %s: variable not set", name)
+			}
+			continue
+		}
+		file, ok := strings.CutPrefix(file, "@")
+		if !ok {
+			return nil, misuse("a value is never on the command line", "--secret %s: want NAME or NAME=@FILE", name)
+		}
+		data, err := r.readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		values[name] = strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	}
+	secrets, err := host.NewSecrets(values)
+	if err != nil {
+		return nil, misuse("", "--secret: %v", err)
+	}
+	return secrets, nil
 }
 
 // parseLimits reads NAME=VALUE. A limit can only be lowered.
@@ -319,6 +369,9 @@ func (t *tracer) call(c host.HostCall) {
 		line += fmt.Sprintf("   %d  %s", c.Status, size(c.Bytes))
 		if c.Recorded {
 			line += "  (recorded)"
+		}
+		if len(c.Scrubbed) > 0 {
+			line += "  held secret " + strings.Join(c.Scrubbed, ", ")
 		}
 	}
 	fmt.Fprintln(t.stderr, line)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,14 +56,14 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			s.Setenv("EXTISM", filepath.Join(strings.TrimSpace(string(sdk)), "wasm")) // plugins of others
-			for name, dir := range map[string]string{"KIT": "testdata/kit", "EXAMPLES": "../../examples"} {
+			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples"} {
 				abs, err := filepath.Abs(filepath.FromSlash(dir))
 				if err != nil {
 					return err
 				}
 				s.Setenv(name, abs)
 			}
-			for _, name := range []string{"weather", "csv", "words"} {
+			for _, name := range []string{"weather", "csv", "library", "words"} {
 				if err := copyExample(name, s.WorkDir); err != nil {
 					return err
 				}
@@ -74,8 +75,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// copyExample copies an example app into a folder. Its plugins stay where they
-// are, in the module that they are part of.
+// copyExample copies an example app into a folder. Its plugins and servers stay
+// where they are, in the module that they are part of.
 func copyExample(name, into string) error {
 	from, err := filepath.Abs(filepath.Join("..", "..", "examples", name))
 	if err != nil {
@@ -93,15 +94,20 @@ func copyExample(name, into string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	for _, file := range []string{"agent.yaml", "replies.yaml"} {
-		data, err := os.ReadFile(filepath.Join(from, file))
+	files, err := filepath.Glob(filepath.Join(from, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
 		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
 		text = strings.ReplaceAll(text, "manifest: ", "manifest: "+from+string(filepath.Separator))
+		text = strings.ReplaceAll(text, "[go, run, ./", fmt.Sprintf("[go, -C, %q, run, ./", from))
 		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
-		if err := os.WriteFile(filepath.Join(to, file), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

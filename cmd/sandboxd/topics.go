@@ -70,6 +70,6 @@ func limitsTopic() string {
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", row.name, row.tool, row.guard)
 	}
 	w.Flush()
-	b.WriteString("\nA guard sends no request.")
+	b.WriteString("\nA guard or hook sends no request.")
 	return b.String()
 }

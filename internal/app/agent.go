@@ -17,7 +17,9 @@ import (
 // that have no other.
 func (rt *Runtime) agent(ctx context.Context, path string, a *Agent, model flow.Model, o Options) (*flow.Agent, error) {
 	f := rt.File
-	out := &flow.Agent{Name: a.Name, Type: flow.AgentType(a.Type), MaxIterations: a.MaxIterations, Description: a.Description, OutputKey: a.OutputKey}
+	out := &flow.Agent{Name: a.Name, Type: flow.AgentType(a.Type), MaxIterations: a.MaxIterations, Description: a.Description, Mode: flow.Mode(a.Mode),
+		NoTransferToParent: a.NoTransferToParent, NoTransferToPeers: a.NoTransferToPeers, OutputKey: a.OutputKey,
+		IncludeContents: flow.IncludeContents(a.IncludeContents)}
 	var err error
 	switch {
 	case a.Model.Use != "": // also of an agent that has no use for one: flow says so
@@ -27,18 +29,28 @@ func (rt *Runtime) agent(ctx context.Context, path string, a *Agent, model flow.
 	case a.Type == "":
 		out.Model = model
 	}
-	if out.Tools, err = rt.tools(path, a); err != nil {
+	if out.Tools, err = rt.tools(ctx, path, a, model, o); err != nil {
 		return nil, err
 	}
-	out.Instruction = a.Instruction.Text
-	if name := a.Instruction.File; name != "" {
-		data, err := os.ReadFile(f.path(name))
-		if err != nil {
-			return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path+".instruction"), err)
-		}
-		out.Instruction = string(data)
+	for _, name := range a.Toolsets {
+		out.Toolsets = append(out.Toolsets, rt.servers[name])
 	}
-	if out.OutputSchema, err = a.outputSchema(); err != nil {
+	for _, name := range a.Hooks {
+		out.Hooks = append(out.Hooks, rt.plugins[name].Hooks())
+	}
+	if out.GenerateConfig, err = a.Generate.config(); err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path+".generate"), err)
+	}
+	if out.Instruction, err = f.text(path+".instruction", a.Instruction); err != nil {
+		return nil, err
+	}
+	if out.GlobalInstruction, err = f.text(path+".global_instruction", a.GlobalInstruction); err != nil {
+		return nil, err
+	}
+	if out.InputSchema, err = a.InputSchema.schema(); err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path+".input_schema"), err)
+	}
+	if out.OutputSchema, err = a.OutputSchema.schema(); err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path+".output_schema"), err)
 	}
 	for i := range a.Agents {
@@ -51,37 +63,61 @@ func (rt *Runtime) agent(ctx context.Context, path string, a *Agent, model flow.
 	return out, nil
 }
 
-// builtins are tools that are there without a plugin.
-var builtins = []flow.Tool{flow.ExitLoop(), flow.LoadArtifacts()}
-
-// tools picks an agent's tools, in its order, from all plugins.
-func (rt *Runtime) tools(path string, a *Agent) ([]flow.Tool, error) {
-	f := rt.File
-	type offer struct {
-		tool flow.Tool
-		by   []string
+// text returns a text of the file, or of the file that it names.
+func (f *File) text(path string, t Text) (string, error) {
+	if t.File == "" {
+		return t.Text, nil
 	}
+	data, err := os.ReadFile(f.path(t.File))
+	if err != nil {
+		return "", bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
+	}
+	return string(data), nil
+}
+
+// builtins are tools that are there without a plugin.
+var builtins = []flow.Tool{flow.ExitLoop(), flow.LoadArtifacts(), flow.LoadMemory(), flow.PreloadMemory(), gemini.GoogleSearch()}
+
+// needsMemory are those of them that search it.
+var needsMemory = map[string]bool{"load_memory": true, "preload_memory": true}
+
+// An offer is a tool and the plugins that have one of its name; none for a tool
+// that is there without one.
+type offer struct {
+	tool flow.Tool
+	by   []string
+}
+
+// offers returns all tools by name, and the names in order.
+func (rt *Runtime) offers() (map[string]*offer, []string) {
 	offers := map[string]*offer{}
 	var names []string
-	add := func(t flow.Tool, by string) {
+	add := func(t flow.Tool, by ...string) {
 		name := t.Spec().Name
 		if offers[name] == nil {
 			offers[name] = &offer{tool: t}
 			names = append(names, name)
 		}
-		offers[name].by = append(offers[name].by, by)
+		offers[name].by = append(offers[name].by, by...)
 	}
 	for _, p := range rt.Plugins {
 		for _, t := range p.Tools() {
 			add(t, p.Name())
 		}
 	}
-	offered := strings.Join(names, ", ")
 	for _, t := range builtins {
 		if offers[t.Spec().Name] == nil { // a plugin's own goes first
-			add(t, "")
+			add(t)
 		}
 	}
+	return offers, names
+}
+
+// tools picks an agent's tools, in its order, from all plugins; the agents that it
+// calls and its examples follow.
+func (rt *Runtime) tools(ctx context.Context, path string, a *Agent, model flow.Model, o Options) ([]flow.Tool, error) {
+	f := rt.File
+	offers, names := rt.offers()
 	var tools []flow.Tool
 	seen := map[string]bool{}
 	for i, name := range a.Tools {
@@ -89,7 +125,7 @@ func (rt *Runtime) tools(path string, a *Agent) ([]flow.Tool, error) {
 		of := offers[name]
 		switch {
 		case of == nil:
-			hint := "plugins offer: " + cmp.Or(offered, "nothing")
+			hint := "there are: " + strings.Join(names, ", ")
 			if near := Nearest(name, names); near != "" {
 				hint = fmt.Sprintf("did you mean %s?", near)
 			}
@@ -97,11 +133,39 @@ func (rt *Runtime) tools(path string, a *Agent) ([]flow.Tool, error) {
 		case len(of.by) > 1:
 			return nil, bad(abi.VersionConflict, fmt.Sprintf("rename one: tools: {%s: {as: %s_%s}}", name, of.by[1], name),
 				"tool %s: offered by plugins %s", name, strings.Join(of.by, " and "))
+		case len(of.by) == 0 && needsMemory[name] && f.Memory == "":
+			return nil, bad(abi.ConfigInvalid, "add memory: words", "%s: %s: the app has no memory", f.at(path), name)
+		case len(of.by) == 0 && name == "google_search" && cmp.Or(a.Model.Use, f.Model.Use) != "gemini":
+			return nil, bad(abi.ConfigInvalid, "use: gemini", "%s: %s: only Gemini searches by itself", f.at(path), name)
 		case seen[name]:
 			return nil, bad(abi.ConfigInvalid, "", "%s: %q is there twice", f.at(path), name)
 		}
 		seen[name] = true
 		tools = append(tools, of.tool)
+	}
+	for i := range a.AgentTools {
+		t := &a.AgentTools[i]
+		path := fmt.Sprintf("%s.agent_tools[%d]", path, i)
+		if seen[t.Agent.Name] {
+			return nil, bad(abi.ConfigInvalid, "rename the agent", "%s: %q is a tool of this agent already", f.at(path), t.Agent.Name)
+		}
+		seen[t.Agent.Name] = true
+		agent, err := rt.agent(ctx, path+".agent", &t.Agent, model, o)
+		if err != nil {
+			return nil, err
+		}
+		tools = append(tools, flow.AgentTool(agent, flow.AgentToolOptions{SkipSummarization: t.SkipSummarization, ShowResult: t.ShowResult}))
+	}
+	var examples []flow.Example
+	for i, e := range a.Examples {
+		example, err := e.flow()
+		if err != nil {
+			return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(fmt.Sprintf("%s.examples[%d]", path, i)), err)
+		}
+		examples = append(examples, example)
+	}
+	if examples != nil {
+		tools = append(tools, flow.Examples(examples...))
 	}
 	return tools, nil
 }
@@ -116,10 +180,7 @@ func (rt *Runtime) model(ctx context.Context, path string, m Model, o Options) (
 		}
 		return opened, nil
 	}
-	key := ""
-	if o.Getenv != nil {
-		key = o.Getenv("GEMINI_API_KEY")
-	}
+	key := o.getenv("GEMINI_API_KEY")
 	if key == "" {
 		return nil, bad(abi.ConfigInvalid, "export GEMINI_API_KEY=…, or use: script", "model: variable GEMINI_API_KEY is not set")
 	}

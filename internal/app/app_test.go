@@ -4,16 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/agent.schema.json")
@@ -57,6 +61,9 @@ func TestLoadMistakes(t *testing.T) {
 		{"path of nothing", least + "store: {path: s.db}\n", "agent.yaml:5: store.path: has no meaning for sessions: memory", "add sessions: sqlite"},
 		{"store", least + "store: {sessions: postgres}\n", `store.sessions: "postgres": want one of memory, sqlite`, ""},
 		{"time", least + "dev: {now: yesterday}\n", `dev.now: "yesterday": want RFC 3339`, ""},
+		{"secret from nowhere", least + "secrets: {A: {}}\n", "agent.yaml:5: secrets.A: want one of env and file", "write {env: A}"},
+		{"secret from two places", least + "secrets: {A: {env: A, file: a}}\n", "secrets.A: want one of env and file", ""},
+		{"secret in the file", least + "secrets: {A: hunter2hunter2}\n", "secrets.A: want an object", ""},
 		{"fail open", least + "guards: [{name: g, policy: p, on_failure: allow}]\n", "guards[0].on_failure: unknown key", ""},
 		{"alias", least + "plugins: [&p {name: p, module: m}, *p]\n", "want an object, have an alias", ""},
 		{"settings with a number that is none in JSON", least + "guards: [{name: g, policy: p, settings: {a: 0x10}}]\n", `number "0x10" is not written as in JSON`, ""},
@@ -67,6 +74,37 @@ func TestLoadMistakes(t *testing.T) {
 		{"model below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, model: {use: gemini}}]}", 1), "agent.agents[0].model: name is missing", ""},
 		{"output schema", strings.Replace(least, "{name: a}", "{name: a, output_schema: {pattern: '('}}", 1), "agent.output_schema: ", ""},
 		{"output schema of a number", strings.Replace(least, "{name: a}", "{name: a, output_schema: 3}", 1), "agent.output_schema: ", ""},
+		{"schema of a task", strings.Replace(least, "{name: a}", "{name: a, input_schema: {type: 3}}", 1), "agent.input_schema: ", ""},
+		{"instruction for all below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, global_instruction: x}]}", 1),
+			"agent.agents[0].global_instruction: is of the first agent", "move it to agent.global_instruction"},
+		{"limits of an agent that is a tool", strings.Replace(least, "{name: a}", "{name: a, agent_tools: [{agent: {name: b, limits: {steps: 1}}}]}", 1),
+			"agent.agent_tools[0].agent.limits: limits are those of the run", ""},
+		{"mode", strings.Replace(least, "{name: a}", "{name: a, mode: talk}", 1), `agent.mode: "talk": want one of chat, task, single_turn`, ""},
+		{"yes", strings.Replace(least, "{name: a}", "{name: a, disallow_transfer_to_parent: 1}", 1), "want true or false, have number 1", ""},
+		{"temperature", strings.Replace(least, "{name: a}", "{name: a, generate: {temperature: -1}}", 1), "agent.generate: temperature: -1: want a number from 0", ""},
+		{"temperature of a word", strings.Replace(least, "{name: a}", "{name: a, generate: {temperature: hot}}", 1), `agent.generate.temperature: want a number, written as in JSON, have text "hot"`, ""},
+		{"seed", strings.Replace(least, "{name: a}", "{name: a, generate: {seed: 1.5}}", 1), "agent.generate: seed: 1.5: want a whole number", ""},
+		{"example of nothing", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: []}]}", 1), "agent.examples[0]: output: empty", ""},
+		{"example of two things", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: [{say: a, call: b}]}]}", 1), "agent.examples[0]: output[0]: want one of say and call", ""},
+		{"example with arguments of nothing", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: [{say: a, args: {}}]}]}", 1), "output[0].args: there is no call", ""},
+		{"example with a list of arguments", strings.Replace(least, "{name: a}", "{name: a, examples: [{input: hi, output: [{call: a, args: [1]}]}]}", 1), "output[0].args: want an object", ""},
+		{"hook of an agent", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, hooks: [p]}]}", 1), `agent.agents[0].hooks[0]: "p" is no plugin of this app`, ""},
+		{"toolset of nobody", strings.Replace(least, "{name: a}", "{name: a, toolsets: [s]}", 1), `agent.toolsets[0]: "s" is no MCP server of this app`, "name one of mcp"},
+		{"server without tools", least + "mcp: [{name: s, command: [c]}]\n", "mcp[0].tools: missing", ""},
+		{"server of nothing", least + "mcp: [{name: s, tools: []}]\n", "mcp[0]: want one of command and url", ""},
+		{"server of both", least + "mcp: [{name: s, command: [c], url: 'http://h', tools: []}]\n", "mcp[0]: want one of command and url", ""},
+		{"server without a program", least + "mcp: [{name: s, command: [''], tools: []}]\n", "mcp[0].command[0]: empty", ""},
+		{"variables of a url", least + "mcp: [{name: s, url: 'http://h', inherit: [PATH], tools: []}]\n", "env and inherit have no meaning for a url", ""},
+		{"headers of a command", least + "mcp: [{name: s, command: [c], headers: {A: b}, tools: []}]\n", "mcp[0].headers: has no meaning for a command", ""},
+		{"url with a password", least + "mcp: [{name: s, url: 'http://u:p@h', tools: []}]\n", "mcp[0].url: want an http or https address without a user", "headers"},
+		{"url of a file", least + "mcp: [{name: s, url: 'file:///h', tools: []}]\n", "mcp[0].url: want an http or https address", ""},
+		{"two servers of one name", least + "mcp: [{name: s, command: [c], tools: []}, {name: s, command: [c], tools: []}]\n", `mcp[1].name: "s" is the name of two servers`, ""},
+		{"question about what is not offered", least + "mcp: [{name: s, command: [c], tools: [a], confirm: [b]}]\n", `mcp[0].confirm[0]: "b" is not offered`, "add it to tools"},
+		{"value", least + "mcp: [{name: s, command: [c], env: {A: {var: B}}, tools: []}]\n", "mcp[0].env.A: want a text, {env: VARIABLE} or {file: NAME}, have an object", ""},
+		{"memory of nothing", least + "memory: words\n", "memory: there are no stored sessions to search", "add store: {sessions: sqlite}"},
+		{"compaction of nothing", least + "compaction: {overlap: 1}\n", "compaction: want an interval, a token_threshold or both", ""},
+		{"compaction without an interval", least + "compaction: {overlap: 1, token_threshold: 9, retention: 1}\n", "compaction: overlap without an interval", ""},
+		{"compaction that keeps nothing", least + "compaction: {token_threshold: 1}\n", "compaction: want token_threshold and retention", ""},
 		{"instruction", strings.Replace(least, "{name: a}", "{name: a, instruction: [b]}", 1), "want a text or {file: NAME}, have a list", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,11 +154,24 @@ model: {use: gemini, name: m, base_url: "http://127.0.0.1:1"}
 agent:
   name: clerk
   description: A clerk.
+  generate: {temperature: 0.20, top_p: 1, top_k: 40, max_output_tokens: 100, seed: 0, stop_sequences: [END]}
   instruction: {file: clerk.md}
+  global_instruction: Be brief.
+  include_contents: none
   tools: [a, b]
+  toolsets: [notes, wiki]
+  agent_tools:
+    - agent: {name: expert, model: {use: script, script: expert.yaml}}
+      skip_summarization: true
+      show_result: true
+  examples:
+    - input: hello
+      output: [{say: "3"}, {call: a, args: {n: 1}}]
+  hooks: [p]
   output_key: out
+  input_schema: {type: object}
   output_schema: {type: object, required: [n], properties: {n: {type: integer, maximum: 10}}}
-  limits: {steps: 3, parallel_calls: 2, wall: 90s}
+  limits: {steps: 3, depth: 2, calls_per_step: 4, parallel_calls: 2, wall: 90s}
   agents:
     - name: line
       type: loop
@@ -128,6 +179,9 @@ agent:
       description: Works on it.
       agents:
         - name: worker
+          mode: task
+          disallow_transfer_to_parent: true
+          disallow_transfer_to_peers: true
           model: {use: script, script: worker.yaml}
           tools: [exit_loop]
 plugins:
@@ -135,9 +189,20 @@ plugins:
     module: p.wasm
     digest: sha256:00
     grants: [log]
-    tools: {a: {as: aa, grants: [], confirm: always}}
+    tools: {a: {as: aa, grants: [], confirm: always, show_result: true}}
     limits: {wall: 2s, memory: 32MiB, host_calls: 5, output: 1KiB}
     config: {k: "1"}
+mcp:
+  - name: notes
+    command: [go, run, ./server]
+    env: {A: plain, B: {env: B}, C: {file: c.txt}}
+    inherit: [PATH]
+    tools: [add, list]
+    confirm: [add]
+  - name: wiki
+    url: https://mcp.example/mcp
+    headers: {Authorization: {env: WIKI}}
+    tools: ["*"]
 hooks: [p]
 guards:
   - name: g
@@ -147,6 +212,8 @@ guards:
 artifacts: {dir: files}
 confirm: {expires: 1h}
 store: {sessions: sqlite, path: s.db, audit: a.log}
+memory: words
+compaction: {interval: 3, overlap: 1, token_threshold: 1000, retention: 5}
 ceiling: [log]
 dev: {replay: r, guard_wall: 1s, now: "2026-03-01T09:00:00Z"}
 `
@@ -255,5 +322,73 @@ func TestNearest(t *testing.T) {
 		if got := Nearest(word, names); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	dir := write(t, least+"secrets: {A: {env: VAR}, B: {file: b.txt}}\n")
+	getenv := func(name string) string { return map[string]string{"VAR": "first value", "SHORT": "1234567"}[name] }
+	if err := os.WriteFile(filepath.Join(dir, "b.txt"), []byte("second value\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := f.secrets(getenv)
+	if want, _ := host.NewSecrets(map[string]string{"A": "first value", "B": "second value"}); err != nil || !reflect.DeepEqual(made, want) {
+		t.Errorf("made %v, %v", made, err)
+	}
+	for name, c := range map[string]struct {
+		secret Secret
+		getenv func(string) string
+		want   string
+	}{
+		"no variable":       {Secret{Env: "NONE"}, getenv, "secret C: variable not set"},
+		"no environment":    {Secret{Env: "VAR"}, nil, "secret C: variable not set"},
+		"a value too short": {Secret{Env: "SHORT"}, getenv, "agent.yaml:5: secrets: secret C: value of 7 bytes"},
+		"no file":           {Secret{File: "c.txt"}, getenv, "secret C: open "},
+	} {
+		f.Secrets = map[string]Secret{"C": c.secret}
+		_, err := f.secrets(c.getenv)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != abi.ConfigInvalid || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	f.Secrets = map[string]Secret{"BANK_TOKEN": {Env: "VAR"}}
+	if err := f.grantedSecrets("plugins[0].grants", []string{"log", "secret use BANK_TOKEN at a.example", "secret use * at a.example", "nonsense"}); err != nil {
+		t.Error(err)
+	}
+	if err := f.grantedSecrets("plugins[0].grants", []string{"log", "secret  use TOKEN at a.example"}); err == nil || !strings.Contains(err.Error(), "plugins[0].grants[1]: the app has no secret TOKEN") {
+		t.Errorf("a grant of a secret that is not there: %v", err)
+	}
+}
+
+// A search reads the user's other sessions, the last ones by id.
+func TestSessionMemory(t *testing.T) {
+	store := session.NewMemory()
+	said := func(user, id, text string) session.Key {
+		key := session.Key{App: "x", User: user, ID: id}
+		if _, err := store.Create(t.Context(), key, nil); err != nil {
+			t.Fatal(err)
+		}
+		ev := &session.Event{ID: "e", Author: "user", Response: session.Response{Content: genai.NewContentFromText(text, genai.RoleUser)}}
+		if err := store.Append(t.Context(), key, ev); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	said("ada", "s000", "the oldest word")
+	for i := range maxRemembered - 1 {
+		said("ada", fmt.Sprintf("s%03d", i+1), fmt.Sprint("word ", i))
+	}
+	said("bob", "s000", "word of bob")
+	here := said("ada", "s999", "this word")
+	found, err := (&memory{store}).Search(t.Context(), here, "WORD")
+	if err != nil || len(found) != maxRemembered-1 || found[0].Text() != "word 0" || found[len(found)-1].Text() != "word 98" {
+		t.Errorf("found %d, first %+v, %v", len(found), found[0], err)
+	}
+	if found, err = (&memory{store}).Search(t.Context(), here, "nothing"); err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v", found, err)
 	}
 }

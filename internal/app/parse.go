@@ -105,6 +105,12 @@ func (p *parser) value(n *yaml.Node, v reflect.Value, path string) {
 			return
 		}
 		v.SetString(n.Value)
+	case reflect.Bool:
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+			p.fail(n, path, "", "want true or false, have %s", kindOf(n))
+			return
+		}
+		v.SetBool(strings.EqualFold(n.Value, "true"))
 	case reflect.Int:
 		i, err := strconv.Atoi(n.Value)
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || i < 1 || i > 1<<20 {

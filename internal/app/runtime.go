@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
@@ -26,7 +28,7 @@ import (
 type Options struct {
 	Modules  Modules
 	Egress   func(replay *host.Cassettes) *host.Egress // default [host.NewEgress]
-	Getenv   func(string) string                       // for GEMINI_API_KEY
+	Getenv   func(string) string                       // for GEMINI_API_KEY, secrets, and what MCP servers are given; nil: nothing is set
 	Replay   string                                    // instead of dev.replay
 	Observer flow.Observer
 	Trace    func(tool, callID string, call host.HostCall)
@@ -39,25 +41,29 @@ type Runtime struct {
 	Runner    *flow.Runner
 	Store     session.Store
 	Plugins   []*plugins.Plugin
-	Guards    []flow.Guard
+	Guards    []flow.Guard // that count
+	Monitors  []flow.Guard // that are recorded
 	artifacts *flow.MemoryArtifacts
+	memory    *memory                    // nil: there is none
+	plugins   map[string]*plugins.Plugin // by name
+	servers   map[string]flow.Toolset    // by name
 	closers   []io.Closer
 }
 
 // Open wires an app. Its maker closes it. Errors are [*Error] where the app is
 // to blame.
 func Open(ctx context.Context, f *File, o Options) (*Runtime, error) {
-	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts()}
+	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts(), plugins: map[string]*plugins.Plugin{}, servers: map[string]flow.Toolset{}}
 	if err := rt.open(ctx, o); err != nil {
 		return nil, errors.Join(err, rt.Close())
 	}
 	return rt, nil
 }
 
-// Close frees what Open took.
+// Close frees what Open took, in the opposite order.
 func (rt *Runtime) Close() error {
 	var errs []error
-	for _, c := range rt.closers {
+	for _, c := range slices.Backward(rt.closers) {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
@@ -84,25 +90,39 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := f.secrets(o.Getenv)
+	if err != nil {
+		return err
+	}
+	kv := host.NewMemoryKV(now)
 	var hooks []flow.Hooks
-	byName := map[string]*plugins.Plugin{}
 	for i, p := range f.Plugins {
-		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Audit: log, Logger: o.Logger, Now: now, Trace: o.Trace})
+		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Secrets: secrets, KV: kv, Audit: log,
+			Logger: o.Logger, Now: now, Trace: o.Trace})
 		if err != nil {
 			return err
 		}
 		rt.Plugins = append(rt.Plugins, plugin)
-		byName[p.Name] = plugin
+		rt.plugins[p.Name] = plugin
 	}
 	for _, name := range f.Hooks {
-		hooks = append(hooks, byName[name].Hooks())
+		hooks = append(hooks, rt.plugins[name].Hooks())
+	}
+	for i, m := range f.MCP {
+		if rt.servers[m.Name], err = rt.server(i, m, o); err != nil {
+			return err
+		}
 	}
 	for i, g := range f.Guards {
-		guard, err := rt.guard(ctx, i, g, o)
+		guard, err := rt.guard(ctx, i, g, o, policies.Config{KV: kv, Audit: log, Logger: o.Logger})
 		if err != nil {
 			return err
 		}
-		rt.Guards = append(rt.Guards, guard)
+		if g.Mode == "monitor" {
+			rt.Monitors = append(rt.Monitors, guard)
+		} else {
+			rt.Guards = append(rt.Guards, guard)
+		}
 	}
 	model, err := rt.model(ctx, "model", f.Model, o)
 	if err != nil {
@@ -113,12 +133,22 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		return err
 	}
 	cfg := flow.Config{
-		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
+		Hooks: hooks, Guards: rt.Guards, Monitors: rt.Monitors, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
+	}
+	if rt.memory != nil {
+		cfg.Memory = rt.memory
+	}
+	if cfg.Compaction, err = f.Compact.flow(); err != nil {
+		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("compaction"), err)
 	}
 	rt.Runner, err = flow.NewRunner(agent, rt.Store, cfg)
 	if err != nil {
-		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent"), err)
+		place := "agent"
+		if strings.HasPrefix(err.Error(), "guard ") {
+			place = "guards"
+		}
+		return bad(abi.ConfigInvalid, "", "%s: %v", f.at(place), err)
 	}
 	return nil
 }
@@ -179,6 +209,7 @@ func (f *File) ceiling() (capability.Set, error) {
 	if f.Ceiling == nil {
 		for _, p := range f.Plugins {
 			lines = append(lines, p.Grants...)
+			lines = append(lines, p.Hooks.Grants...)
 		}
 		path = "plugins"
 	}
@@ -215,12 +246,24 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	if cfg.Grants, err = f.grants(path+".grants", p.Grants); err != nil {
 		return nil, err
 	}
-	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
+	if err := f.grantedSecrets(path+".grants", p.Grants); err != nil {
 		return nil, err
+	}
+	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits, abi.KindTool); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Grants, err = f.grants(path+".hooks.grants", p.Hooks.Grants); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Limits, err = f.pluginLimits(path+".hooks.limits", PluginLimits(p.Hooks.Limits), abi.KindHook); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Limits.Wall == 0 {
+		cfg.Hooks.Limits.Wall = time.Duration(f.Dev.GuardWall)
 	}
 	cfg.Tools = map[string]plugins.ToolConfig{}
 	for name, t := range p.Tools {
-		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always"}
+		tc := plugins.ToolConfig{As: t.As, Confirm: t.Confirm == "always", ShowResult: t.Show}
 		if t.Grants != nil {
 			set, err := f.grants(fmt.Sprintf("%s.tools.%s.grants", path, name), t.Grants)
 			if err != nil {
@@ -236,17 +279,21 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	}
 	if ge, ok := errors.AsType[*plugins.GrantError](err); ok {
 		hint := "a grant cannot add; ask the author, or drop the line"
-		if ge.Ceiling {
+		switch {
+		case ge.Ceiling:
 			hint = "sandboxd config print"
+		case ge.Hook:
+			hint = "do it in a tool"
 		}
 		return nil, bad(abi.CapabilityDenied, hint, "%v", err)
 	}
 	return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
 }
 
-// limits lowers the default limits of a tool; raising them is an error.
-func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
-	most := host.DefaultLimits(abi.KindTool)
+// pluginLimits lowers the default limits of a kind of calls; raising them is an
+// error.
+func (f *File) pluginLimits(path string, l PluginLimits, kind abi.Kind) (host.Limits, error) {
+	most := host.DefaultLimits(kind)
 	for _, x := range []struct {
 		name       string
 		value, max int64
@@ -266,22 +313,55 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 		OutputBytes: int64(l.Output)}, nil
 }
 
-func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options) (flow.Guard, error) {
-	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
-	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, "", g.Digest, o)
+func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options, cfg policies.Config) (flow.Guard, error) {
+	path := fmt.Sprintf("guards[%d]", i)
+	members, where, least := g.group()
+	if where == "" {
+		return rt.judge(ctx, path, g.Name, g.module(), o, cfg)
+	}
+	group := &flow.Group{Label: g.Name, AtLeast: least}
+	cfg.KV = groupKV{cfg.KV, g.Name}
+	for i, m := range members {
+		guard, err := rt.judge(ctx, fmt.Sprintf("%s.%s[%d]", path, where, i), g.Name, m, o, cfg)
+		if err != nil {
+			return nil, err
+		}
+		group.Guards = append(group.Guards, guard)
+	}
+	return group, nil
+}
+
+// A groupKV keeps what members of a group store apart from what other guards of
+// their names do.
+type groupKV struct {
+	host.KVStore
+	group string
+}
+
+// Scope implements [host.KVStore].
+func (k groupKV) Scope(s host.KVScope) host.KV {
+	s.Owner = "group " + k.group + "/" + s.Owner
+	return k.KVStore.Scope(s)
+}
+
+// judge makes a guard of a module. name is what errors call it.
+func (rt *Runtime) judge(ctx context.Context, path, name string, g Member, o Options, cfg policies.Config) (flow.Guard, error) {
+	f := rt.File
+	module, err := rt.module(ctx, "guard "+name, g.Policy, g.Source, "", g.Digest, o)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == abi.NotFound {
 			return nil, bad(abi.PolicyUnavailable, "fix the path; there is no setting that skips a guard", "%s; every call would be denied", e.Text)
 		}
 		return nil, err
 	}
-	guard, err := policies.New(ctx, module, policies.Config{Name: g.Name, Guard: g.Guard, Settings: json.RawMessage(g.Settings), Logger: o.Logger,
-		Limits: host.Limits{Wall: time.Duration(f.Dev.GuardWall)}})
+	cfg.Name, cfg.Guard, cfg.Settings = g.Name, g.Guard, json.RawMessage(g.Settings)
+	cfg.Limits = host.Limits{Wall: time.Duration(f.Dev.GuardWall)}
+	guard, err := policies.New(ctx, module, cfg)
 	if err == nil {
 		return guard, nil
 	}
 	if se, ok := errors.AsType[*policies.SettingsError](err); ok {
-		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", g.Name, f.at(path+".settings")+": "+se.Err.Error())
+		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", name, f.at(path+".settings")+": "+se.Err.Error())
 	}
 	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
 }

@@ -24,11 +24,11 @@ func schemaOf(t reflect.Type) map[string]any {
 	case reflect.TypeFor[[]Agent](): // agents below agents
 		return map[string]any{"type": "array", "items": map[string]any{"$ref": "#/properties/agent"}}
 	case reflect.TypeFor[Text]():
-		return map[string]any{"oneOf": []any{
-			map[string]any{"type": "string"},
-			map[string]any{"type": "object", "additionalProperties": false, "required": []any{"file"},
-				"properties": map[string]any{"file": map[string]any{"type": "string"}}},
-		}}
+		return textOr("file")
+	case reflect.TypeFor[Value]():
+		return textOr("env", "file")
+	case reflect.TypeFor[Number]():
+		return map[string]any{"type": "number"}
 	case reflect.TypeFor[Duration]():
 		return map[string]any{"type": "string", "pattern": `^[0-9.]+(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$`}
 	case reflect.TypeFor[Bytes]():
@@ -47,7 +47,10 @@ func schemaOf(t reflect.Type) map[string]any {
 			if name == "" {
 				continue
 			}
-			p := schemaOf(f.Type)
+			p := map[string]any{"$ref": "#/properties/agent"} // an agent inside an agent
+			if f.Type != reflect.TypeFor[Agent]() || t == reflect.TypeFor[File]() {
+				p = schemaOf(f.Type)
+			}
 			if doc := f.Tag.Get("doc"); doc != "" {
 				p["description"] = doc
 			}
@@ -75,8 +78,20 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
 	case reflect.Slice:
 		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
 	case reflect.Int:
 		return map[string]any{"type": "integer", "minimum": 1, "maximum": 1 << 20}
 	}
 	return map[string]any{"type": "string"}
+}
+
+// textOr is a text, or an object with one of the keys.
+func textOr(keys ...string) map[string]any {
+	choices := []any{map[string]any{"type": "string"}}
+	for _, key := range keys {
+		choices = append(choices, map[string]any{"type": "object", "additionalProperties": false, "required": []any{key},
+			"properties": map[string]any{key: map[string]any{"type": "string"}}})
+	}
+	return map[string]any{"oneOf": choices}
 }

@@ -54,6 +54,9 @@ func (rt *Runtime) openStore() error {
 	}
 	rt.Store = store
 	rt.closers = append(rt.closers, store)
+	if rt.File.Memory != "" {
+		rt.memory = &memory{store}
+	}
 	return nil
 }
 

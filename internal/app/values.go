@@ -18,6 +18,17 @@ type Text struct {
 	File string
 }
 
+// A Value is a plain text, or where a secret one is found: in a variable of the
+// process or in a file.
+type Value struct {
+	Text string
+	Env  string
+	File string
+}
+
+// A Number is a number with the text that it has in JSON; empty if absent.
+type Number string
+
 // A Duration is a time span such as 2s or 120s.
 type Duration time.Duration
 
@@ -53,6 +64,22 @@ func (t Text) MarshalYAML() (any, error) {
 
 // IsZero reports whether nothing was written.
 func (t Text) IsZero() bool { return t == Text{} }
+
+// MarshalYAML writes the text, or where it is found.
+func (v Value) MarshalYAML() (any, error) {
+	switch {
+	case v.Env != "":
+		return map[string]string{"env": v.Env}, nil
+	case v.File != "":
+		return map[string]string{"file": v.File}, nil
+	}
+	return v.Text, nil
+}
+
+// MarshalYAML writes a number as it is read.
+func (x Number) MarshalYAML() (any, error) {
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: string(x)}, nil
+}
 
 // MarshalYAML writes a span as it is read.
 func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
@@ -114,6 +141,34 @@ func (t *Text) fromYAML(n *yaml.Node) error {
 		return nil
 	}
 	return fmt.Errorf("want a text or {file: NAME}, have %s", kindOf(n))
+}
+
+func (v *Value) fromYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		v.Text = n.Value
+		return nil
+	}
+	if n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[1].ShortTag() == "!!str" && n.Content[1].Value != "" {
+		switch n.Content[0].Value {
+		case "env":
+			v.Env = n.Content[1].Value
+			return nil
+		case "file":
+			v.File = n.Content[1].Value
+			return nil
+		}
+	}
+	return fmt.Errorf("want a text, {env: VARIABLE} or {file: NAME}, have %s", kindOf(n))
+}
+
+func (x *Number) fromYAML(n *yaml.Node) error {
+	if tag := n.ShortTag(); n.Kind == yaml.ScalarNode && (tag == "!!int" || tag == "!!float") {
+		if _, err := abi.Canonical([]byte(n.Value)); err == nil {
+			*x = Number(n.Value)
+			return nil
+		}
+	}
+	return fmt.Errorf("want a number, written as in JSON, have %s", kindOf(n))
 }
 
 func (d *Duration) fromYAML(n *yaml.Node) error {

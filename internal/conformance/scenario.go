@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/flowtest"
+	"github.com/sandboxd/sandboxd/flow/gemini"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
@@ -228,10 +229,7 @@ func (s *scenario) buildTool(ctx context.Context, key string) (flow.Tool, error)
 		spec.Defers = t.Kind == "deferring"
 		return s.handlers.tool(ctx, spec, t, s.rec)
 	case "google_search":
-		return requestTool{spec: &spec, edit: func(req *flow.Request) error {
-			req.Config.Tools = append(req.Config.Tools, &genai.Tool{GoogleSearch: &genai.GoogleSearch{}})
-			return nil
-		}}, nil
+		return gemini.GoogleSearch(), nil
 	case "gemini_native":
 		native := &genai.Tool{}
 		if err := json.Unmarshal(t.Native, native); err != nil {

@@ -12,7 +12,7 @@ import (
 // rules are all rules that need nothing but the tree.
 var rules = map[string]func(*Tree) []Finding{
 	"arrows": Arrows, "signatures": Signatures, "comments": Comments, "errors": ErrorTexts, "files": Files,
-	"doors": Doors, "tests": Tests, "paths": Paths, "links": Links, "snippets": Snippets,
+	"doors": Doors, "tests": Tests, "paths": Paths, "links": Links, "snippets": Snippets, "pins": Pins,
 }
 
 func repository(t *testing.T) *Tree {

@@ -100,7 +100,7 @@ func callLimits() string {
 		[]any{"input", tool.InputBytes, guard.InputBytes},
 		[]any{"output", tool.OutputBytes, guard.OutputBytes},
 		[]any{"host calls", tool.HostCalls, guard.HostCalls},
-		[]any{"kept in state and artifacts", tool.StoredBytes, guard.StoredBytes},
+		[]any{"kept in state, kv and artifacts", tool.StoredBytes, guard.StoredBytes},
 		[]any{"log", tool.LogBytes, guard.LogBytes},
 		[]any{"HTTP requests", tool.HTTPRequests, guard.HTTPRequests},
 		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes},
@@ -121,7 +121,9 @@ func runLimits(t *testing.T) string {
 		[]any{"tool calls that run at the same time", number("Parallel")},
 		[]any{"the whole run", time.Duration(number("Wall"))},
 		[]any{"one judgement, waiting included", time.Duration(number("Guard"))},
-		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())})
+		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())},
+		[]any{"a result, as JSON", int64(flow.MaxResult)},
+		[]any{"a result that a model is shown whole, as JSON", int64(flow.MaxShown)})
 }
 
 func moduleLimits() string {
@@ -171,7 +173,11 @@ func documentLimits() string {
 		[]any{"a description", int64(abi.MaxDescriptionBytes)},
 		[]any{"a reason, a hint, a member of `why`, in characters", abi.MaxReasonChars},
 		[]any{"entries of `why`", abi.MaxWhy},
-		[]any{"bytes of one `artifact_read`", int64(abi.MaxChunk)})
+		[]any{"bytes of one `artifact_read`", int64(abi.MaxChunk)},
+		[]any{"a value of `kv`", int64(abi.MaxKVBytes)},
+		[]any{"a query of `memory_search`", int64(abi.MaxQueryBytes)},
+		[]any{"entries that one `memory_search` returns", abi.MaxMemoryEntries},
+		[]any{"texts of all of them", int64(abi.MaxMemoryBytes)})
 }
 
 // codes lists the codes in the order of their declaration.

@@ -103,7 +103,7 @@ func FuzzVerdict(f *testing.F) {
 	addGolden(f, "verdict*.json")
 	f.Add([]byte(`{"nonce":"q7Zk","document_sha256":"d","verdict":"narrow","grants":null}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		q := &Question{Nonce: "q7Zk", DocumentSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}
+		q := &Question{Phase: PhaseCall, Nonce: "q7Zk", DocumentSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}
 		v, err := ParseVerdict(in, q)
 		if err != nil {
 			if v.Ruling != "" {
@@ -151,6 +151,36 @@ func FuzzToolResult(f *testing.F) {
 		}
 		if _, err := ParseToolResult(data); err != nil {
 			t.Fatalf("%q: encodes to %s: %v", in, data, err)
+		}
+	})
+}
+
+// FuzzRequests: a request of a host call that is accepted means one thing: it
+// encodes to a document that is accepted and encodes to the same bytes.
+func FuzzRequests(f *testing.F) {
+	addGolden(f, "host_*.json")
+	f.Add([]byte(`{"key":"a","n":9223372036854775808,"most":1}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, into := range []func() any{
+			func() any { return &LogRequest{} }, func() any { return &HTTPRequest{} }, func() any { return &StateGet{} }, func() any { return &StateSet{} },
+			func() any { return &ArtifactRead{} }, func() any { return &ArtifactSave{} }, func() any { return &KVKey{} }, func() any { return &KVSet{} },
+			func() any { return &KVAdd{} }, func() any { return &MemorySearch{} }, func() any { return &EmitRequest{} }, func() any { return &ConfirmRequest{} },
+			func() any { return &TransferRequest{} },
+		} {
+			request, again := into(), into()
+			if Decode(in, request) != nil {
+				continue
+			}
+			data, err := Marshal(request)
+			if err != nil {
+				t.Fatalf("%T %q: %v", request, in, err)
+			}
+			if err := Decode(data, again); err != nil {
+				t.Fatalf("%T %q: encodes to %s: %v", request, in, data, err)
+			}
+			if twice, err := Marshal(again); err != nil || !bytes.Equal(twice, data) {
+				t.Fatalf("%T %q: %s becomes %s, error %v", request, in, data, twice, err)
+			}
 		}
 	})
 }

@@ -62,6 +62,17 @@ var vectors = map[string]any{
 		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9",
 		Call: &CallFacts{ID: "call-3", Tool: "pay_invoice", Effects: None, Args: raw(`{}`)}, Result: raw(`{"id":"p-1"}`)},
 
+	"question_message": Question{Format: Version, Kind: KindGuard, Guard: "no-cards", Phase: PhaseMessage, Nonce: "q7Zm", DocumentSHA256: sha,
+		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9",
+		Message: raw(`{"parts":[{"text":"Pay INV-7"}],"role":"user"}`)},
+	"question_request": Question{Format: Version, Kind: KindGuard, Guard: "no-cards", Phase: PhaseRequest, Nonce: "q7Zn", DocumentSHA256: sha,
+		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9", Step: 1,
+		Request: raw(`{"contents":[{"parts":[{"text":"Pay INV-7"}],"role":"user"}],"model":"m-1"}`)},
+	"question_response": Question{Format: Version, Kind: KindGuard, Guard: "no-cards", Phase: PhaseResponse, Nonce: "q7Zo", DocumentSHA256: sha,
+		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9", Step: 1, Partial: true,
+		Response: raw(`{"content":{"parts":[{"text":"The card is 4111"}],"role":"model"},"partial":true}`)},
+
+	"verdict_hold":    Verdict{Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingAllow, Hold: 4},
 	"verdict_allow":   Verdict{Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingAllow},
 	"verdict_deny":    Verdict{Format: Version, Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingDeny, Code: "over_limit", Reason: "payments of 5000 and more are not made here", Why: []Why{{Rule: "deny_from", At: "/amount", Saw: "7000"}}},
 	"verdict_confirm": Verdict{Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingConfirm, Code: "ask_from", Hint: "Pay 1250.00 EUR to INV-7?"},
@@ -97,6 +108,12 @@ var vectors = map[string]any{
 	"host_artifact_read":    ArtifactRead{Name: "a.csv", Version: 2, Offset: 65536},
 	"host_artifact_save":    ArtifactSave{Name: "a.csv", Type: "text/csv"},
 	"host_artifact_version": ArtifactVersion{Version: 3},
+	"host_kv_key":           KVKey{Key: "calls:u-17"},
+	"host_kv_set":           KVSet{Key: "seen:u-17", Value: raw(`{"n":1.50}`), TTLMillis: 3_600_000},
+	"host_kv_add":           KVAdd{Key: "calls:u-17", N: 1, Most: 10, TTLMillis: 60_000},
+	"host_kv_count":         KVCount{Added: true, Count: 4},
+	"host_memory_search":    MemorySearch{Query: "invoice INV-7"},
+	"host_memory_entries":   MemoryEntries{Entries: []MemoryEntry{{Author: "user", Text: "Pay INV-7, please.", Time: "2026-02-27T16:20:00Z"}}},
 	"host_emit":             EmitRequest{Chunk: raw(`{"n":3,"text":"ERR disk"}`)},
 	"host_confirm":          ConfirmRequest{Hint: "Pay 1250.00?", Payload: raw(`{"amount":"1250.00"}`)},
 	"host_transfer":         TransferRequest{Agent: "billing"},
@@ -169,7 +186,11 @@ func TestGoldenAnswersAreAccepted(t *testing.T) {
 			}
 			_, err = ParseHookAnswer(data, point)
 		case Verdict:
-			_, err = ParseVerdict(data, &Question{Nonce: "q7Zk", DocumentSHA256: sha})
+			phase := PhaseCall
+			if name == "verdict_hold" {
+				phase = PhaseResponse
+			}
+			_, err = ParseVerdict(data, &Question{Phase: phase, Nonce: "q7Zk", DocumentSHA256: sha})
 		case Manifest:
 			_, err = ParseManifest(data)
 		}

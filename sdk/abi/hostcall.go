@@ -26,6 +26,11 @@ import "encoding/json"
 //	artifact_list   nothing ("{}")     ArtifactNames       artifact read (names it covers)
 //	artifact_read   ArtifactRead       bytes, at most MaxChunk; none at the end   artifact read
 //	artifact_save   ArtifactSave, body ArtifactVersion     artifact write
+//	kv_get          KVKey              StateValue          kv read
+//	kv_set          KVSet              nothing             kv write
+//	kv_delete       KVKey              nothing             kv write
+//	kv_add          KVAdd              KVCount             kv write
+//	memory_search   MemorySearch       MemoryEntries       memory search
 //	emit            EmitRequest        nothing             emit, in a streaming tool
 //	confirm         ConfirmRequest     nothing             confirm
 //	transfer        TransferRequest    nothing             transfer
@@ -37,11 +42,20 @@ import "encoding/json"
 func HostFunctions() []string {
 	return []string{"input_length", "input_read", "output_set", "reply_read",
 		"log", "http", "state_get", "state_set", "artifact_list", "artifact_read", "artifact_save",
+		"kv_get", "kv_set", "kv_delete", "kv_add", "memory_search",
 		"emit", "confirm", "transfer", "escalate", "skip_summary"}
 }
 
-// MaxChunk is the most bytes that one artifact_read returns.
-const MaxChunk = 64 << 10
+// Bounds of host calls.
+const (
+	MaxChunk         = 64 << 10           // bytes that one artifact_read returns
+	MaxKVBytes       = 64 << 10           // a value of kv
+	MaxCount         = 1<<53 - 1          // a counter of kv, and what is added to it, which every language can hold
+	MaxTTLMillis     = 366 * 24 * 3600000 // how long a value of kv may be told to live: 366 days
+	MaxQueryBytes    = 4 << 10            // a search of memory
+	MaxMemoryEntries = 100                // that one search returns
+	MaxMemoryBytes   = 256 << 10          // texts of all of them
+)
 
 // An ErrorReply is the reply of a host call that had no effect.
 type ErrorReply struct {
@@ -84,7 +98,7 @@ type StateGet struct {
 	Key string `json:"key"`
 }
 
-// A StateValue is the answer to StateGet.
+// A StateValue is the answer to StateGet, and to KVKey in kv_get.
 type StateValue struct {
 	Found bool            `json:"found"`
 	Value json.RawMessage `json:"value,omitempty"`
@@ -116,6 +130,50 @@ type ArtifactSave struct {
 // An ArtifactVersion is the version that the host gave a saved artifact.
 type ArtifactVersion struct {
 	Version int64 `json:"version"`
+}
+
+// A KVKey names a value of kv. Keys are the guest's own: no other plugin or guard
+// sees them.
+type KVKey struct {
+	Key string `json:"key"`
+}
+
+// A KVSet writes a value.
+type KVSet struct {
+	Key       string          `json:"key"`
+	Value     json.RawMessage `json:"value"`
+	TTLMillis int64           `json:"ttl_ms,omitempty"` // 0: lives until it is deleted
+}
+
+// A KVAdd adds to a counter in one step. A counter that is not there is 0.
+type KVAdd struct {
+	Key       string `json:"key"`
+	N         int64  `json:"n"`                // may be negative: the counter stops at 0
+	Most      int64  `json:"most"`             // nothing is added if the sum would exceed it
+	TTLMillis int64  `json:"ttl_ms,omitempty"` // of a counter that begins with this; 0: lives until it is deleted
+}
+
+// A KVCount is the answer to KVAdd.
+type KVCount struct {
+	Added bool  `json:"added"` // false: the sum would have exceeded the most
+	Count int64 `json:"count"` // the counter as it is now
+}
+
+// A MemorySearch looks for what was said in earlier sessions of the user.
+type MemorySearch struct {
+	Query string `json:"query"`
+}
+
+// MemoryEntries are the answer to MemorySearch.
+type MemoryEntries struct {
+	Entries []MemoryEntry `json:"entries"`
+}
+
+// A MemoryEntry is one thing that was said.
+type MemoryEntry struct {
+	Author string `json:"author,omitempty"`
+	Text   string `json:"text"`
+	Time   string `json:"time,omitempty"` // RFC 3339
 }
 
 // An EmitRequest sends one chunk of a streaming tool.

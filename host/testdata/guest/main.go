@@ -43,6 +43,21 @@ func hostArtifactList(ptr unsafe.Pointer, n uint32) uint64
 //go:wasmimport sandboxd:host artifact_read
 func hostArtifactRead(ptr unsafe.Pointer, n uint32) uint64
 
+//go:wasmimport sandboxd:host kv_get
+func hostKVGet(ptr unsafe.Pointer, n uint32) uint64
+
+//go:wasmimport sandboxd:host kv_set
+func hostKVSet(ptr unsafe.Pointer, n uint32) uint64
+
+//go:wasmimport sandboxd:host kv_delete
+func hostKVDelete(ptr unsafe.Pointer, n uint32) uint64
+
+//go:wasmimport sandboxd:host kv_add
+func hostKVAdd(ptr unsafe.Pointer, n uint32) uint64
+
+//go:wasmimport sandboxd:host memory_search
+func hostMemorySearch(ptr unsafe.Pointer, n uint32) uint64
+
 //go:wasmimport sandboxd:host emit
 func hostEmit(ptr unsafe.Pointer, n uint32) uint64
 
@@ -190,6 +205,16 @@ func hostCall(name string, document json.RawMessage, body []byte) reply {
 		status = hostArtifactRead(p, n)
 	case "artifact_save":
 		status = hostArtifactSave(p, n, b, uint32(len(body)))
+	case "kv_get":
+		status = hostKVGet(p, n)
+	case "kv_set":
+		status = hostKVSet(p, n)
+	case "kv_delete":
+		status = hostKVDelete(p, n)
+	case "kv_add":
+		status = hostKVAdd(p, n)
+	case "memory_search":
+		status = hostMemorySearch(p, n)
 	case "emit":
 		status = hostEmit(p, n)
 	case "confirm":

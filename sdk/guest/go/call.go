@@ -72,15 +72,20 @@ func (c *Call) Get(key string, into any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	return readValue("state", key, reply, into)
+}
+
+// readValue reads the reply of a host call that reads a value of what.
+func readValue(what, key string, reply []byte, into any) (bool, error) {
 	var v abi.StateValue
 	if err := json.Unmarshal(reply, &v); err != nil {
-		return false, fmt.Errorf("state_get: reply: %w", err)
+		return false, fmt.Errorf("%s_get: reply: %w", what, err)
 	}
 	if !v.Found {
 		return false, nil
 	}
 	if err := unmarshal(v.Value, into); err != nil {
-		return true, fmt.Errorf("state %s: %w", key, err)
+		return true, fmt.Errorf("%s %s: %w", what, key, err)
 	}
 	return true, nil
 }

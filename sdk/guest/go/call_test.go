@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -34,6 +35,13 @@ func TestHostCalls(t *testing.T) {
 		{"Artifact", func(c *Call) error { _, err := c.Artifact("a.csv"); return err }, `artifact_read {"name":"a.csv"}`},
 		{"Artifacts", func(c *Call) error { _, err := c.Artifacts(); return err }, `artifact_list {}`},
 		{"SaveArtifact", func(c *Call) error { _, err := c.SaveArtifact("a.csv", "text/csv", []byte("x,y")); return err }, `artifact_save {"name":"a.csv","type":"text/csv"} x,y`},
+		{"KV.Get", func(c *Call) error { _, err := c.KV().Get("a", new(int)); return err }, `kv_get {"key":"a"}`},
+		{"KV.Set", func(c *Call) error { return c.KV().Set("a", json.Number("1.0"), time.Second) }, `kv_set {"key":"a","value":1.0,"ttl_ms":1000}`},
+		{"KV.Set for less than a millisecond", func(c *Call) error { return c.KV().Set("a", 1, 1) }, `kv_set {"key":"a","value":1,"ttl_ms":1}`},
+		{"KV.Delete", func(c *Call) error { return c.KV().Delete("a") }, `kv_delete {"key":"a"}`},
+		{"KV.Add", func(c *Call) error { _, _, err := c.KV().Add("a", -1, 5, 0); return err }, `kv_add {"key":"a","n":-1,"most":5}`},
+		{"KV of a guard", func(c *Call) error { _, _, err := (&Question{wall: c.wall}).KV().Add("a", 1, 5, 0); return err }, `kv_add {"key":"a","n":1,"most":5}`},
+		{"SearchMemory", func(c *Call) error { _, err := c.SearchMemory("q"); return err }, `memory_search {"query":"q"}`},
 		{"AskConfirmation", func(c *Call) error { return c.AskConfirmation("Pay?", map[string]int{"n": 1}) }, `confirm {"hint":"Pay?","payload":{"n":1}}`},
 		{"AskConfirmation without payload", func(c *Call) error { return c.AskConfirmation("Pay?", nil) }, `confirm {"hint":"Pay?"}`},
 		{"Transfer", func(c *Call) error { return c.Transfer("billing") }, `transfer {"agent":"billing"}`},
@@ -134,6 +142,39 @@ func TestGet(t *testing.T) {
 	var n int
 	if ok, err := (&Call{wall: &fakeWall{answer: reply(`{"found":true,"value":"x"}`)}}).Get("user:a", &n); !ok || err == nil || !strings.Contains(err.Error(), "state user:a") {
 		t.Errorf("text into a number: %v, error %v", ok, err)
+	}
+}
+
+func TestKV(t *testing.T) {
+	kv := func(s string) KV { return (&Call{wall: &fakeWall{answer: reply(s)}}).KV() }
+	var n int
+	if found, err := kv(`{"found":true,"value":3}`).Get("a", &n); !found || err != nil || n != 3 {
+		t.Errorf("Get: %v %d, %v", found, n, err)
+	}
+	if _, err := kv(`x`).Get("a", &n); err == nil || !strings.Contains(err.Error(), "kv_get: reply") {
+		t.Errorf("Get: %v", err)
+	}
+	if count, added, err := kv(`{"added":true,"count":9007199254740991}`).Add("a", 1, abi.MaxCount, 0); count != abi.MaxCount || !added || err != nil {
+		t.Errorf("Add: %d %v, %v", count, added, err)
+	}
+	if _, added, err := kv(`x`).Add("a", 1, 2, 0); added || err == nil {
+		t.Errorf("Add: %v, %v", added, err)
+	}
+	if err := kv("").Set("a", math.NaN(), 0); err == nil {
+		t.Error("Set of no number")
+	}
+	if _, _, err := (&Question{}).KV().Add("a", 1, 2, 0); err == nil || !strings.Contains(err.Error(), "no host") {
+		t.Errorf("Add without a host: %v", err)
+	}
+}
+
+func TestSearchMemory(t *testing.T) {
+	c := &Call{wall: &fakeWall{answer: reply(`{"entries":[{"text":"a","author":"user"}]}`)}}
+	if found, err := c.SearchMemory("q"); err != nil || len(found) != 1 || found[0].Text != "a" || found[0].Author != "user" {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	if _, err := (&Call{wall: &fakeWall{answer: reply(`x`)}}).SearchMemory("q"); err == nil {
+		t.Error("a reply that is no JSON")
 	}
 }
 

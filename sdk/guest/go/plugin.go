@@ -110,7 +110,7 @@ func (s *server) serve(w wall, input []byte) ([]byte, error) {
 	case abi.KindHook:
 		return s.hook(w, input)
 	case abi.KindGuard:
-		return s.judge(input)
+		return s.judge(w, input)
 	case abi.KindSettings:
 		return s.settings(input)
 	}

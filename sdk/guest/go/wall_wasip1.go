@@ -41,6 +41,21 @@ func hostArtifactRead(ptr unsafe.Pointer, n uint32) int64
 //go:wasmimport sandboxd:host artifact_save
 func hostArtifactSave(ptr unsafe.Pointer, n uint32, body unsafe.Pointer, size uint32) int64
 
+//go:wasmimport sandboxd:host kv_get
+func hostKVGet(ptr unsafe.Pointer, n uint32) int64
+
+//go:wasmimport sandboxd:host kv_set
+func hostKVSet(ptr unsafe.Pointer, n uint32) int64
+
+//go:wasmimport sandboxd:host kv_delete
+func hostKVDelete(ptr unsafe.Pointer, n uint32) int64
+
+//go:wasmimport sandboxd:host kv_add
+func hostKVAdd(ptr unsafe.Pointer, n uint32) int64
+
+//go:wasmimport sandboxd:host memory_search
+func hostMemorySearch(ptr unsafe.Pointer, n uint32) int64
+
 //go:wasmimport sandboxd:host emit
 func hostEmit(ptr unsafe.Pointer, n uint32) int64
 
@@ -109,6 +124,16 @@ func (imports) call(function string, request, body []byte) ([]byte, error) {
 		code = hostArtifactRead(ptr, n)
 	case "artifact_save":
 		code = hostArtifactSave(ptr, n, start(body), uint32(len(body)))
+	case "kv_get":
+		code = hostKVGet(ptr, n)
+	case "kv_set":
+		code = hostKVSet(ptr, n)
+	case "kv_delete":
+		code = hostKVDelete(ptr, n)
+	case "kv_add":
+		code = hostKVAdd(ptr, n)
+	case "memory_search":
+		code = hostMemorySearch(ptr, n)
 	case "emit":
 		code = hostEmit(ptr, n)
 	case "confirm":
