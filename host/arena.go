@@ -21,7 +21,7 @@ type span struct{ at, size int64 }
 
 // arenaPages is what an arena begins with, so that most calls need not make memory larger,
 // after which an instance cannot be set back. Pages that are not used take no memory.
-const arenaPages = 8
+const arenaPages = 4
 
 const arenaAlign = 16
 

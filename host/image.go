@@ -201,22 +201,29 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 func (img *image) restore(inst *instance) bool {
 	inst.kept = instanceBytes
 	if inst.linear != nil {
-		if inst.linear.size != int64(img.memory.size) {
-			return false // the engine has no way to make a memory smaller
-		}
-		kept, err := img.memory.restore(inst.linear.region, img.code.engine.pages)
+		kept, err := img.memory.restore(inst.linear.region, inst.linear.size, img.code.engine.pages)
 		if err != nil {
 			img.code.engine.log.Warn("an instance was not set back", "error", err)
 			return false
 		}
 		inst.kept += kept
+		if size := int64(img.memory.size); inst.linear.size != size {
+			if size == 0 || !inst.shrink(size) {
+				return false
+			}
+			inst.linear.arena = img.arena
+			if inst.arena != nil {
+				inst.arena.Set(uint64(img.arena / wasmPage))
+			}
+		}
 		inst.linear.memory = nil
 	}
 	if inst.arena != nil {
 		inst.closeWindows()
 	}
 	inst.setGlobals(img)
-	inst.kept += inst.trim()
+	inst.trim()
+	inst.kept += int64(inst.stacks)
 	return true
 }
 

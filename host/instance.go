@@ -43,7 +43,9 @@ type instance struct {
 	windows     [3]window
 	blocks      arena
 	globals     []api.MutableGlobal
-	functions   map[string]api.Function // exports that were called
+	exports     map[string]*export // those that were called
+	called      *export            // the last of them
+	stacks      int                // native stack of all
 	stack       [1]uint64
 	before
 
@@ -53,6 +55,13 @@ type instance struct {
 	kept         int64 // bytes it holds
 	since        time.Time
 	older, newer *instance
+}
+
+// An export is a function of an instance that can be called.
+type export struct {
+	name  string
+	fn    api.Function
+	stack int // bytes of native stack that the engine keeps for it
 }
 
 // before is what the host has to know of what ran before a call.
@@ -65,7 +74,7 @@ type before struct {
 // instantiate makes an instance in which no code has run. The frame is the one that has it
 // first.
 func (c *code) instantiate(f *frame) (*instance, error) {
-	inst := &instance{code: c, functions: map[string]api.Function{}}
+	inst := &instance{code: c, exports: map[string]*export{}}
 	// No code of the guest runs here: the meter took the start function out.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := context.Context(f.ctx)
@@ -129,15 +138,25 @@ func (inst *instance) give(f *frame) {
 	}
 }
 
+// shrink makes the memory smaller, to a size that is not 0. The engine has no way for that, but
+// asks its allocator when memory grows, and takes what it gets. It is false if nothing was done.
+func (inst *instance) shrink(size int64) bool {
+	inst.linear.cut = size
+	_, ok := inst.module.Memory().Grow(1)
+	inst.linear.cut = 0
+	return ok && inst.linear.size == size && int64(inst.module.Memory().Size()) == size
+}
+
 // call calls an export and returns the low 32 bits of its result, if it has one.
-func (inst *instance) call(ctx context.Context, export string) (int32, error) {
-	fn := inst.functions[export]
-	if fn == nil {
-		fn = inst.module.ExportedFunction(export)
-		inst.functions[export] = fn
+func (inst *instance) call(ctx context.Context, name string) (int32, error) {
+	x := inst.exports[name]
+	if x == nil {
+		x = &export{name: name, fn: inst.module.ExportedFunction(name)}
+		inst.exports[name] = x
 	}
+	inst.called = x
 	inst.stack[0] = 0
-	err := fn.CallWithStack(ctx, inst.stack[:])
+	err := x.fn.CallWithStack(ctx, inst.stack[:])
 	return int32(uint32(inst.stack[0])), err
 }
 
@@ -145,20 +164,16 @@ func (inst *instance) call(ctx context.Context, export string) (int32, error) {
 // with the calls that a guest makes, and never shrinks.
 const maxKeptStack = 256 << 10
 
-// trim forgets the functions whose native stack has grown too large, and returns the bytes
-// of the others. The engine does not say how large a stack is; where it cannot be seen, no
-// function is kept.
-func (inst *instance) trim() int64 {
-	kept := int64(0)
-	for export, fn := range inst.functions {
-		size := stackOf(fn)
-		if size < 0 || size > maxKeptStack {
-			delete(inst.functions, export)
-			continue
-		}
-		kept += int64(size)
+// trim forgets the export that was called last if its native stack has grown too large. The
+// engine does not say how large a stack is; where it cannot be seen, no function is kept.
+func (inst *instance) trim() {
+	x := inst.called
+	inst.stacks -= x.stack
+	if x.stack = stackOf(x.fn); x.stack < 0 || x.stack > maxKeptStack {
+		delete(inst.exports, x.name)
+		return
 	}
-	return kept
+	inst.stacks += x.stack
 }
 
 // stackOf returns the bytes of the native stack that the engine keeps for a function, or -1.

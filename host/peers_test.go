@@ -107,7 +107,7 @@ func ratio(b *testing.B, medians map[string]time.Duration, slow, fast string, le
 	r := float64(medians[slow]) / float64(medians[fast])
 	b.ReportMetric(r, slow+"/"+fast)
 	if b.N >= enough && (r < least || most > 0 && r > most) {
-		b.Errorf("%s takes %.1f times as long as %s, want at least %v and at most %v (0: any)", slow, r, fast, least, most)
+		b.Errorf("%s takes %v, %.1f times as long as %s with %v; want at least %v times and at most %v (0: any)", slow, medians[slow], r, fast, medians[fast], least, most)
 	}
 }
 
@@ -178,7 +178,8 @@ func BenchmarkPeers(b *testing.B) {
 	}{
 		{"go", peerGuest(b, ""), 150, 3, 2},
 		{"go-cold", peerGuest(b, "cold"), 25, 0, 0}, // without warm_up
-		{"c", fixture(b, "peer.wasm"), 100, 15, 2.5},
+		{"as", fixture(b, "peer-as.wasm"), 30, 8, 4},
+		{"c", fixture(b, "peer.wasm"), 30, 8, 4},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)
@@ -205,7 +206,7 @@ func BenchmarkPeers(b *testing.B) {
 		name  string
 		wasm  []byte
 		least float64
-	}{{"echo-64k/go", peerGuest(b, ""), 8}, {"echo-64k/c", fixture(b, "peer.wasm"), 10}} {
+	}{{"echo-64k/go", peerGuest(b, ""), 8}, {"echo-64k/c", fixture(b, "peer.wasm"), 10}, {"echo-64k/as", fixture(b, "peer-as.wasm"), 10}} {
 		b.Run(c.name, func(b *testing.B) {
 			input := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
 			m, err := shared.Load(b.Context(), packedFor(b, c.wasm, "weather", "echo"))
