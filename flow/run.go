@@ -27,7 +27,8 @@ type run struct {
 	depth       int     // of tool calls in which this run runs
 
 	mu        sync.Mutex
-	sess      *session.Session // the session as this run sees it; grows with it
+	sess      *session.Session // the session as this run sees it; its events are only ever appended to
+	rewrites  int              // how often an event was replaced, in a new list of events
 	temp      map[string]any   // state in the temp: scope
 	attempts  map[string]int   // how often each call id was tried
 	branches  map[string]int   // how often each agent was given a single-turn task on a branch
@@ -248,6 +249,9 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 
 // onEvent passes an event through the on-event hooks.
 func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, error) {
+	if !slices.ContainsFunc(r.cfg.Hooks, func(h Hooks) bool { return h.OnEvent != nil }) {
+		return ev, nil
+	}
 	cc := r.callbackContext(ctx, ev.Author, nil)
 	shown := ev.Clone()
 	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
@@ -300,11 +304,11 @@ func (r *run) append(ctx context.Context, ev *session.Event) error {
 	return nil
 }
 
-// events returns the history. The events must not be changed.
+// events returns the history. Neither it nor the events must be changed.
 func (r *run) events() []*session.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.sess.Events)
+	return slices.Clip(r.sess.Events)
 }
 
 func (r *run) state(key string) (any, bool) {
@@ -332,7 +336,9 @@ func (r *run) showRewritten(callID string, args map[string]any) {
 			if p != nil && p.FunctionCall != nil && p.FunctionCall.ID == callID {
 				e = e.Clone()
 				e.Content.Parts[j].FunctionCall.Args = session.CloneMap(args)
+				r.sess.Events = slices.Clone(r.sess.Events) // others may hold the old list
 				r.sess.Events[i] = e
+				r.rewrites++
 				return
 			}
 		}

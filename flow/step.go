@@ -27,6 +27,8 @@ type agentRun struct {
 	own   []Tool // the framework's, such as transfer_to_agent
 	tools []Tool // listed once; nil before the first step
 	sets  []Toolset
+
+	settled settled // of what the model is sent
 }
 
 // mode is the mode in which the agent runs here.

@@ -120,7 +120,9 @@ func runLimits(t *testing.T) string {
 		[]any{"tool calls that run at the same time", number("Parallel")},
 		[]any{"the whole run", time.Duration(number("Wall"))},
 		[]any{"one judgement, waiting included", time.Duration(number("Guard"))},
-		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())})
+		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())},
+		[]any{"a result, as JSON", int64(flow.MaxResult)},
+		[]any{"a result that a model is shown whole, as JSON", int64(flow.MaxShown)})
 }
 
 func moduleLimits() string {
