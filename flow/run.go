@@ -23,6 +23,7 @@ type run struct {
 	userContent *genai.Content
 	stream      bool
 	roles       []string
+	by          string  // who speaks in this run
 	steps       *budget // shared with the runs inside this one
 	depth       int     // of tool calls in which this run runs
 
@@ -35,6 +36,7 @@ type run struct {
 	resumed   map[string]bool  // user events whose answers an agent dealt with, by both
 	gates     map[string]*gate // of tail retention, by agent and place
 	compacted bool             // tail retention has stored a summary
+	asker     string           // who started it; not by, if a message answers a question of theirs
 	spent     bool             // a limit of the run was met
 	said      bool             // and an event says so
 }
@@ -371,7 +373,7 @@ func (r *run) record(action, target string) audit.Record {
 		Actor: r.key.User, Action: action, Target: target}
 }
 
-func (r *run) audit(ctx context.Context, rec audit.Record) error {
+func (r *Runner) audit(ctx context.Context, rec audit.Record) error {
 	if r.cfg.Audit == nil {
 		return nil
 	}
