@@ -386,12 +386,8 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 	}
 	q := &session.Question{ID: request.ID, Session: key, Run: ev.InvocationID, Agent: ev.Author, Call: original.ID, Tool: original.Name,
 		Args: args, Given: args, ArgsSHA256: abi.Digest(args), Policy: r.policy, Asked: ev.Time, AskedBy: key.User, Expires: r.cfg.Now().Add(r.cfg.Expires)}
-	if a := r.tree.named[ev.Author]; a != nil {
-		for _, t := range a.Tools {
-			if t.Spec().Name == q.Tool {
-				q.Module = t.Spec().Module
-			}
-		}
+	if spec := r.specOf(ev.Author, q.Tool); spec != nil {
+		q.Module = spec.Module
 	}
 	if tc, ok := request.Args["toolConfirmation"].(map[string]any); ok {
 		q.Hint, _ = tc["hint"].(string)

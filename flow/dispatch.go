@@ -372,9 +372,9 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]
 }
 
 func (c *call) question(phase abi.Phase) abi.Question {
-	return abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
-		Agent: c.agent.Name, User: abi.User{ID: c.key.User, Roles: c.roles}, Session: c.key.ID, Run: c.id, Step: c.number,
-		Call: &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}}
+	q := c.run.question(phase, c.agent.Name, c.number)
+	q.Call = &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}
+	return q
 }
 
 // approved says who approved this very call, with these arguments; nil if nobody

@@ -103,7 +103,8 @@ func callLimits() string {
 		[]any{"kept in state, kv and artifacts", tool.StoredBytes, guard.StoredBytes},
 		[]any{"log", tool.LogBytes, guard.LogBytes},
 		[]any{"HTTP requests", tool.HTTPRequests, guard.HTTPRequests},
-		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes})
+		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes},
+		[]any{"values of Extism's variables", tool.VarBytes, guard.VarBytes})
 }
 
 func runLimits(t *testing.T) string {
