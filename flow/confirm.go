@@ -71,7 +71,7 @@ func (a *approval) differs(c *call, args json.RawMessage) string {
 		return "module"
 	case q.Policy != c.policy:
 		return "guards"
-	case c.cfg.FourEyes && asks(q, q.By):
+	case c.cfg.FourEyes && q.OwnTo(q.By):
 		return "two people are wanted"
 	}
 	return ""

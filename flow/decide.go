@@ -116,15 +116,11 @@ var errSamePerson = errors.New("whoever asks may not decide")
 
 // fourEyes refuses a decision by someone who asks.
 func (r *Runner) fourEyes(q session.Question, d session.Decision) error {
-	if r.cfg.FourEyes && q.State == session.Pending && asks(q, d.By) {
+	if r.cfg.FourEyes && q.State == session.Pending && q.OwnTo(d.By) {
 		return fmt.Errorf("question %s: %w: %s", q.ID, errSamePerson, d.By)
 	}
 	return nil
 }
-
-// asks reports whether a question is somebody's own: they started the run that
-// asks, or it runs for them.
-func asks(q session.Question, who string) bool { return who == q.AskedBy || who == q.Session.User }
 
 func decisionRecord(q session.Question) audit.Record {
 	rec := questionRecord("confirmation."+string(q.State), q, q.By)

@@ -40,6 +40,10 @@ func (q *Question) Spend() error {
 	return fmt.Errorf("question %s: %w: %s", q.ID, ErrDecided, q.State)
 }
 
+// OwnTo reports whether a question is somebody's own: they started the run that
+// asks, or it runs for them. Where four eyes are wanted, they do not decide it.
+func (q *Question) OwnTo(who string) bool { return who == q.AskedBy || who == q.Session.User }
+
 // In reports whether the question is in one of these states; without any it is.
 func (q *Question) In(states ...QuestionState) bool {
 	return len(states) == 0 || slices.Contains(states, q.State)
