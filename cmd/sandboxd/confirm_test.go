@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,14 +96,20 @@ func TestConfirmTable(t *testing.T) {
 
 // TestConfirmShowsAll: what would hide a part of the arguments does not.
 func TestConfirmShowsAll(t *testing.T) {
-	long := strings.Repeat("x", 10<<10)
-	work, q := askingApp(t, `"O\u202Eslo\u200B ![](http://evil.example) \e[2J `+long+`end"`)
-	const want = `"O\u202eslo\u200b ![](http://evil.example) \u001b[2J ` // as JSON, with all that hides escaped
+	work, q := askingApp(t, `"O\u202Eslo\u200B ![x](y.png) \e[2J end"`)
+	const want = `"O\u202eslo\u200b ![x](y.png) \u001b[2J end"` // as JSON, with all that hides escaped
 	for _, shown := range []string{"show", "approve"} {
 		_, stdout, stderr := try(t, work, "d\nn\n", true, nil, "confirm", shown, "weather", q.ID)
-		if text := stdout + stderr; !strings.Contains(text, want) || !strings.Contains(text, long+`end"`) || !strings.Contains(text, "sha256:"+q.ArgsSHA256) || strings.ContainsAny(text, "\u202e\u200b\x1b") {
-			t.Errorf("confirm %s:\n%.400q…", shown, text)
+		if text := stdout + stderr; !strings.Contains(text, want) || !strings.Contains(text, "sha256:"+q.ArgsSHA256) || strings.ContainsAny(text, "\u202e\u200b\x1b") {
+			t.Errorf("confirm %s:\n%q", shown, text)
 		}
+	}
+	long := strings.Repeat("x", 10<<10) + "end"
+	var out bytes.Buffer
+	q.Args, q.Hint, q.Tool, q.Reason = json.RawMessage(`"`+long+`"`), long+"h", "t\u202e", "r\n  state     approved"
+	(&env{}).printQuestion(&out, q, q.Asked)
+	if text := out.String(); !strings.Contains(text, `"`+long+`"`) || !strings.Contains(text, long+"h\n") || strings.Count(text, "\n  state ") != 1 || strings.Contains(text, "\u202e") {
+		t.Errorf("shown\n%q", text)
 	}
 }
 
