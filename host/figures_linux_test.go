@@ -98,9 +98,6 @@ func BenchmarkGCBesideGuests(b *testing.B) {
 // BenchmarkScaling compares the calls of one and of two callers at once, and beside them plain
 // computing: where that does not scale, the machine has no two processors to give.
 func BenchmarkScaling(b *testing.B) {
-	if runtime.GOMAXPROCS(0) < 2 {
-		b.Skip("one processor")
-	}
 	inGo, small := loadGo(b), load(b, counter().bytes())
 	buf := make([]byte, 4096)
 	for b.Loop() {
