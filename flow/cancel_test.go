@@ -80,7 +80,7 @@ func TestCancelled(t *testing.T) {
 		{"guard of the call", 0, `{"error":"` + unavailable + `"}`, ""},
 		{"audit of the intent", 0, `{"error":"` + notStored + `"}`, ""},
 		{"begin refused", 0, `{"error":"` + notStored + `"}`, ""},
-		{"begun", 1, `{"error":"outcome_unknown: the call was interrupted and may or may not have had its effect"}`, session.CallUnknown},
+		{"begun", 0, cancelled, session.CallDenied},
 		{"handler", 1, `{"error":"outcome_unknown: the call was interrupted and may or may not have had its effect"}`, session.CallUnknown},
 		{"handler that succeeds", 1, okResponse, session.CallDone},
 		{"handler that fails by itself", 1, `{"error":"broken"}`, session.CallDone},
@@ -332,4 +332,81 @@ func (l brokenLog) Handle(context.Context, slog.Record) error {
 		panic("lost it, too")
 	}
 	return nil
+}
+
+// However long a run is, and whoever works in it, a consumer that stops after any
+// event leaves every call that ran with its end on record, and no call runs later.
+func TestConsumerStopsInALongRun(t *testing.T) {
+	const steps = 6
+	build := func() (w *world, kid *flowtest.Model, ran func() int) {
+		w = newWorld(t)
+		w.model.Steps = nil
+		step := func(prefix string, i int, names ...string) []flowtest.Reply {
+			var calls []*genai.FunctionCall
+			for j, name := range names {
+				calls = append(calls, call(fmt.Sprint(prefix, i, "-", j), name, `{"request":"r"}`))
+			}
+			return flowtest.Call(calls...)
+		}
+		for i := range steps {
+			w.model.Steps = append(w.model.Steps, step("c", i, "write", "keep", "write"))
+		}
+		kid = &flowtest.Model{ModelName: "kid"}
+		w.model.Steps = append(w.model.Steps, step("k", 0, "kid"))
+		for i := range steps {
+			kid.Steps = append(kid.Steps, step("d", i, "write", "keep"))
+		}
+		kid.Steps = append(kid.Steps, flowtest.Say("kid is done"))
+		w.model.Steps = append(w.model.Steps, step("e", 0, "write"), flowtest.Say("done"))
+		write := handler("write", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+			return okResponse, ctx.SetState(map[string]any{ctx.CallID(): true})
+		})
+		keep := handler("keep", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+			_, err := ctx.SaveArtifact(ctx.CallID(), genai.NewPartFromText("kept"))
+			return okResponse, err
+		})
+		w.agent.Tools = []flow.Tool{write, keep}
+		w.agent.Agents = []*flow.Agent{{Name: "kid", Mode: flow.SingleTurn, Model: kid, Tools: []flow.Tool{write, keep}}}
+		w.cfg.Artifacts = flow.NewMemoryArtifacts()
+		w.cfg.Hooks = []flow.Hooks{{AfterTool: func(ctx *flow.ToolContext, _ *flow.ToolCall, _ map[string]any, _ error) (map[string]any, error) {
+			return nil, ctx.SetState(map[string]any{"last": ctx.CallID()})
+		}}}
+		return w, kid, func() int { return len(write.Calls()) + len(keep.Calls()) }
+	}
+	w, _, _ := build()
+	whole := w.say("go")
+	if len(whole.events) < 4*steps {
+		t.Fatalf("%d events: %s", len(whole.events), toJSON(t, whole.events))
+	}
+	for n := 1; n <= len(whole.events); n++ {
+		w, kid, ran := build()
+		seen := 0
+		for _, err := range w.runner().Run(t.Context(), home, flow.Text("go")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen++; seen == n {
+				break
+			}
+		}
+		before, recorded := ran(), 0
+		for _, c := range w.calls() {
+			if c.State == session.CallIntent {
+				t.Errorf("stopped after %d: call %s has no end", n, c.ID.Call)
+			}
+			if c.Tool != "kid" && c.State == session.CallDone {
+				recorded++
+			}
+		}
+		if recorded != before {
+			t.Errorf("stopped after %d: %d calls ran, %d are recorded", n, before, recorded)
+		}
+		for _, m := range []*flowtest.Model{w.model, kid} { // whoever goes on, nothing new is asked for
+			m.Steps = append(m.Steps[:m.Requests()], flowtest.Say("later"))
+		}
+		w.say("and now?")
+		if ran() != before {
+			t.Errorf("stopped after %d: the next message ran %d calls", n, ran()-before)
+		}
+	}
 }

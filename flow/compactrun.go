@@ -148,7 +148,11 @@ func (r *run) compactAfter(ctx context.Context) (err error) {
 // compact sums up a window of the events that are known and stores the record. hook,
 // if there is one, sees the record first.
 func (r *run) compact(ctx context.Context, w window, known []*session.Event, hook func(context.Context, *session.Event) (*session.Event, error)) error {
-	summary, err := contain("summarizer", func() (Summary, error) { return r.cfg.Compaction.Summarizer.Summarize(ctx, w.input()) })
+	summarizer := r.cfg.Compaction.Summarizer
+	if own, ok := summarizer.(*modelSummarizer); ok {
+		summarizer = &modelSummarizer{judgedModel{own.model, r, r.tree.root.Name}, own.config}
+	}
+	summary, err := contain("summarizer", func() (Summary, error) { return summarizer.Summarize(ctx, w.input()) })
 	if err != nil {
 		return err
 	}

@@ -22,13 +22,15 @@ import (
 // message can answer one that is pending, and nothing in any event makes one.
 
 // gate lets a call pass that needs no person, or has an approval for exactly
-// this call. The approval is spent.
+// this call, which handle then spends.
 func (c *call) gate(args json.RawMessage, d *Decision) error {
-	judged, err := abi.Unmarshal(args)
-	if err != nil {
-		return &CallError{Code: abi.ArgsInvalid, Err: err}
+	var judged map[string]any
+	if c.spec.ConfirmIf != nil {
+		if err := abi.Decode(args, &judged); err != nil {
+			return &CallError{Code: abi.ArgsInvalid, Err: err}
+		}
 	}
-	needed := d.Ruling == abi.RulingConfirm || c.spec.asks(judged.(map[string]any))
+	needed := d.Ruling == abi.RulingConfirm || c.spec.asks(judged)
 	ap := c.approval
 	if ap == nil {
 		if needed {
@@ -48,14 +50,7 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		}
 		return nil // the tool asked by itself, and will ask again
 	}
-	rec := c.record("confirmation.used", q.ID)
-	rec.Call, rec.Module, rec.ArgsSHA256 = c.fc.ID, c.spec.Module, q.ArgsSHA256
-	if err := c.audit(c.ctx, rec); err != nil {
-		return &CallError{Code: abi.StorageUnavailable, Err: err}
-	}
-	if err := c.store.Spend(c.ctx, c.key, q.ID); err != nil {
-		return &CallError{Code: abi.ConfirmationDecided, Err: err}
-	}
+	c.spends = q.ID
 	return nil
 }
 
@@ -191,15 +186,17 @@ func (s *step) firstToResume(ev *session.Event) bool {
 }
 
 // decide records a person's decision. It returns nil if the question can no
-// longer be answered, which is audited and otherwise ignored.
+// longer be answered, which is audited and otherwise ignored. An approval that no
+// call has spent, because its run ended before, may be given again.
 func (s *step) decide(ctx context.Context, q session.Question, a answer) (*session.Question, error) {
+	if q.State == session.Approved && a.repeats(q) {
+		return &q, s.audit(ctx, s.decisionRecord(q))
+	}
 	decided, err := s.store.Decide(ctx, s.key, q.ID, a.decision)
 	var code abi.Code
 	switch {
 	case err == nil:
-		rec := s.record("confirmation."+string(decided.State), q.ID)
-		rec.Call, rec.Module, rec.ArgsSHA256 = q.Call, q.Module, q.ArgsSHA256
-		return &decided, s.audit(ctx, rec)
+		return &decided, s.audit(ctx, s.decisionRecord(decided))
 	case errors.Is(err, session.ErrDecided):
 		code = abi.ConfirmationDecided
 	case errors.Is(err, session.ErrExpired):
@@ -210,6 +207,18 @@ func (s *step) decide(ctx context.Context, q session.Question, a answer) (*sessi
 		return nil, err
 	}
 	return nil, s.audit(ctx, s.refused(q.ID, code, err.Error()))
+}
+
+// repeats reports whether an answer says once more what a question was decided by.
+func (a answer) repeats(q session.Question) bool {
+	d := a.decision
+	return d.Approve && d.By == q.By && bytes.Equal(d.Payload, q.Payload) && (q.Expires.IsZero() || !d.At.After(q.Expires))
+}
+
+func (s *step) decisionRecord(q session.Question) audit.Record {
+	rec := s.record("confirmation."+string(q.State), q.ID)
+	rec.Call, rec.Module, rec.ArgsSHA256 = q.Call, q.Module, q.ArgsSHA256
+	return rec
 }
 
 func (s *step) refused(id string, code abi.Code, why string) audit.Record {
@@ -340,12 +349,8 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 	}
 	q := &session.Question{ID: request.ID, Session: key, Run: ev.InvocationID, Agent: ev.Author, Call: original.ID, Tool: original.Name,
 		Args: args, Given: args, ArgsSHA256: abi.Digest(args), Policy: r.policy, Asked: ev.Time, Expires: r.cfg.Now().Add(r.cfg.Expires)}
-	if a := r.tree.named[ev.Author]; a != nil {
-		for _, t := range a.Tools {
-			if t.Spec().Name == q.Tool {
-				q.Module = t.Spec().Module
-			}
-		}
+	if spec := r.specOf(ev.Author, q.Tool); spec != nil {
+		q.Module = spec.Module
 	}
 	if tc, ok := request.Args["toolConfirmation"].(map[string]any); ok {
 		q.Hint, _ = tc["hint"].(string)

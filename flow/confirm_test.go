@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/genai"
 
-	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/flowtest"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -498,29 +497,85 @@ func (s setOf) Name() string                             { return s.name }
 func (s setOf) Tools(*flow.Context) ([]flow.Tool, error) { return s.tools, nil }
 
 // An approval that cannot be recorded as spent runs nothing.
-func TestSpendFails(t *testing.T) {
+// An approval whose call could not begin is not lost: the person says yes again,
+// and the call runs once.
+func TestApprovalNotSpent(t *testing.T) {
+	const yes = `{"confirmed":true,"payload":{"limit":5}}`
 	p := askFirst(t, nil)
-	p.store = spendless{p.store}
-	o := p.run(answer(p.asks, `{"confirmed":true}`))
-	if len(p.tool.Calls()) != 0 || !contains(o.errorOf("c1"), "confirmation_decided") {
-		t.Errorf("%d calls, the model reads %q", len(p.tool.Calls()), o.errorOf("c1"))
+	store := p.store
+	p.store = beginless{p.store}
+	o := p.run(answer(p.asks, yes))
+	if len(p.tool.Calls()) != 0 || !contains(o.errorOf("c1"), "storage_unavailable") || p.question().State != session.Approved {
+		t.Errorf("%d calls, the model reads %q, the question is %s", len(p.tool.Calls()), o.errorOf("c1"), p.question().State)
+	}
+	p.store = store
+	for _, other := range []string{`{"confirmed":false}`, `{"confirmed":true}`, `{"confirmed":true,"payload":{"limit":6}}`} {
+		if p.run(answer(p.asks, other)); len(p.tool.Calls()) != 0 {
+			t.Fatalf("the call ran for another answer: %s", other)
+		}
+	}
+	for range 2 {
+		p.run(answer(p.asks, yes))
+	}
+	calls := p.calls()
+	if len(p.tool.Calls()) != 1 || len(calls) != 1 || calls[0].Approval != p.asks || p.question().State != session.Used {
+		t.Errorf("the handler ran %d times; calls %+v", len(p.tool.Calls()), calls)
 	}
 }
 
-type spendless struct{ session.Store }
+// beginless is a store that cannot begin calls.
+type beginless struct{ session.Store }
 
-func (spendless) Spend(context.Context, session.Key, string) error { return errors.New("down") }
+func (beginless) BeginCall(context.Context, session.Call) error { return errors.New("down") }
 
+// An approval that another run spends at the last moment runs nothing here, and
+// says nothing.
+func TestApprovalSpentElsewhere(t *testing.T) {
+	p := askFirst(t, nil)
+	p.store = overtaken{p.store}
+	o := p.run(answer(p.asks, `{"confirmed":true}`))
+	if len(o.errs) > 0 || len(p.tool.Calls()) != 0 || o.response("c1") != "" || len(p.records("confirmation.used")) != 0 {
+		t.Errorf("errors %v, %d calls, response %q", o.errs, len(p.tool.Calls()), o.response("c1"))
+	}
+	if refused := p.records("confirmation.refused"); len(refused) != 1 || refused[0].Target != p.asks {
+		t.Errorf("refused %+v", refused)
+	}
+}
+
+// overtaken is a store in which somebody is always faster.
+type overtaken struct{ session.Store }
+
+func (s overtaken) BeginCall(ctx context.Context, c session.Call) error {
+	faster := c
+	faster.ID.Run = "faster"
+	if err := s.Store.BeginCall(ctx, faster); err != nil {
+		return err
+	}
+	return s.Store.BeginCall(ctx, c)
+}
+
+// What is not audited does not count: an approval may be given again, and one that
+// was spent for a call that was then refused may not.
 func TestAuditOfAnswersFails(t *testing.T) {
-	for _, action := range []string{"confirmation.approved", "confirmation.used"} {
+	for action, want := range map[string]struct {
+		ran   int
+		state session.CallState
+	}{
+		"confirmation.approved": {1, session.CallDone},
+		"confirmation.used":     {0, session.CallDenied},
+	} {
 		t.Run(action, func(t *testing.T) {
 			p := askFirst(t, nil)
 			p.cfg.Audit = failingAudit{p.audit, action}
 			p.run(answer(p.asks, `{"confirmed":true}`))
-			p.cfg.Audit = audit.NewMemory()
-			p.run(answer(p.asks, `{"confirmed":true}`))
 			if len(p.tool.Calls()) != 0 {
 				t.Error("the handler ran though the approval was not audited")
+			}
+			p.cfg.Audit = p.audit
+			p.run(answer(p.asks, `{"confirmed":true}`))
+			calls := p.calls()
+			if len(p.tool.Calls()) != want.ran || len(calls) != 1 || calls[0].State != want.state || len(p.records("confirmation.approved")) != 1 {
+				t.Errorf("the handler ran %d times, want %d; calls %+v", len(p.tool.Calls()), want.ran, calls)
 			}
 		})
 	}

@@ -23,43 +23,58 @@ const nudge = "Continue processing previous requests as instructed. Exit or prov
 
 // contents turns the history into what the model is sent: only what this agent
 // may see, other agents' words as context, and every call next to its response.
-// The history itself is not changed.
+// The history itself is not changed, and the contents are the agent run's own: see
+// settled.
 func (f *agentRun) contents() ([]*genai.Content, error) {
-	all := f.history()
+	all, rewrites := f.history()
 	events := all
 	if f.hidesHistory() {
 		events = f.currentTurn(all)
 	}
-	return f.assemble(events, all)
+	old, rest, calls := f.split(events, all, rewrites)
+	recent, err := f.inOrder(rest, calls)
+	if err != nil {
+		return nil, err
+	}
+	return f.framed(slices.Concat(old, recent), events), nil
 }
 
 // assemble makes contents of a part of the history. all is where calls are looked
 // for whose responses are in it.
 func (f *agentRun) assemble(events, all []*session.Event) ([]*genai.Content, error) {
-	visible := f.visible(events)
-	if f.cfg.Compaction != nil {
-		visible = applyRecords(visible)
-	}
-	visible = mergeTranscriptions(visible)
-	visible = f.pruneOrphans(visible, all)
-	visible, err := latestResponseFirst(visible)
+	out, err := f.inOrder(events, all)
 	if err != nil {
 		return nil, err
 	}
-	visible = pairUp(visible)
-	var out []*genai.Content
-	for _, v := range visible {
-		if c := cleanContent(v.content); c != nil {
-			out = append(out, c)
-		}
+	return f.framed(out, events), nil
+}
+
+// inOrder makes contents of the events that end the history.
+func (f *agentRun) inOrder(events, all []*session.Event) ([]*genai.Content, error) {
+	views, err := latestResponseFirst(f.prepared(f.visible(events), all))
+	if err != nil {
+		return nil, err
 	}
+	return cleaned(pairUp(views, true)), nil
+}
+
+// prepared puts summaries in their place, joins transcriptions and drops orphans.
+func (f *agentRun) prepared(views []*view, all []*session.Event) []*view {
+	if f.cfg.Compaction != nil {
+		views = applyRecords(views)
+	}
+	return f.pruneOrphans(mergeTranscriptions(views), all)
+}
+
+// framed puts a task before the contents of events, and makes the user speak last.
+func (f *agentRun) framed(out []*genai.Content, events []*session.Event) []*genai.Content {
 	if input := f.taskInput(events); input != nil {
 		out = slices.Insert(out, 0, input)
 	}
 	if len(out) > 0 && out[len(out)-1].Role != genai.RoleUser {
 		out = append(out, genai.NewContentFromText(nudge, genai.RoleUser))
 	}
-	return out, nil
+	return out
 }
 
 // hidesHistory reports whether the agent sees the current turn only: because it
@@ -143,17 +158,10 @@ func (f *agentRun) visible(events []*session.Event) []*view {
 
 // isProtocol reports whether an event is part of asking a person or a client.
 func isProtocol(e *session.Event) bool {
-	for _, c := range e.Calls() {
-		if c.Name == confirmationCall || c.Name == credentialCall {
-			return true
-		}
-	}
-	for _, r := range e.Responses() {
-		if r.Name == confirmationCall || r.Name == credentialCall {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts(e.Content), func(p *genai.Part) bool {
+		asks := func(name string) bool { return name == confirmationCall || name == credentialCall }
+		return p != nil && (p.FunctionCall != nil && asks(p.FunctionCall.Name) || p.FunctionResponse != nil && asks(p.FunctionResponse.Name))
+	})
 }
 
 // asContext tells what another agent did, in the user's role, so that the model
@@ -291,8 +299,8 @@ func latestResponseFirst(in []*view) ([]*view, error) {
 }
 
 // pairUp puts the responses to each call right behind it. Calls that the last
-// event answers come last.
-func pairUp(in []*view) []*view {
+// event of the history answers come last; ends says that in ends with that event.
+func pairUp(in []*view, ends bool) []*view {
 	answeredBy := map[string]int{}
 	for i, v := range in {
 		for _, r := range v.responses() {
@@ -303,7 +311,7 @@ func pairUp(in []*view) []*view {
 		return in
 	}
 	last := len(in) - 1
-	lastAnswers := len(in[last].responses()) > 0
+	lastAnswers := ends && len(in[last].responses()) > 0
 	var out, tail []*view
 	for _, v := range in {
 		calls := v.calls()
@@ -362,6 +370,17 @@ func mergeAnswers(in []*view) *view {
 		}
 	}
 	return &view{content: out}
+}
+
+// cleaned returns copies of what is left to show.
+func cleaned(views []*view) []*genai.Content {
+	var out []*genai.Content
+	for _, v := range views {
+		if c := cleanContent(v.content); c != nil {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // cleanContent returns a copy without empty parts and without ids that the model

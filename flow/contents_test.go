@@ -170,3 +170,72 @@ func TestRewrittenArgumentsAreShown(t *testing.T) {
 		t.Errorf("requests %q", requests)
 	}
 }
+
+// editing is a toolset that edits requests, and so is its tool.
+type editing struct {
+	*flowtest.Tool
+	edit func(*flow.Request)
+}
+
+func (e editing) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error {
+	e.edit(req)
+	return nil
+}
+
+type editingSet struct{ editing }
+
+func (s editingSet) Name() string                             { return "set" }
+func (s editingSet) Tools(*flow.Context) ([]flow.Tool, error) { return nil, nil }
+
+// Who edits the contents of a request in place changes that request, and neither
+// the next one nor the history.
+func TestRequestsAreEditedOnce(t *testing.T) {
+	edit := func(req *flow.Request) {
+		for _, c := range req.Contents {
+			c.Role += "!"
+			for _, p := range c.Parts {
+				p.Text += "!"
+				if p.FunctionCall != nil {
+					p.FunctionCall.Args["edited"] = fmt.Sprint(p.FunctionCall.Args["edited"], "!")
+				}
+				if p.FunctionResponse != nil {
+					p.FunctionResponse.Response["edited"] = fmt.Sprint(p.FunctionResponse.Response["edited"], "!")
+				}
+			}
+		}
+	}
+	editor := editing{tool("editor"), edit}
+	for name, by := range map[string]func(*flow.Agent){
+		"nobody": func(*flow.Agent) {},
+		"hook before the model": func(a *flow.Agent) {
+			a.Hooks = []flow.Hooks{{BeforeModel: func(_ *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
+				edit(req)
+				return nil, nil
+			}}}
+		},
+		"tool":    func(a *flow.Agent) { a.Tools = append(a.Tools, editor) },
+		"toolset": func(a *flow.Agent) { a.Toolsets = []flow.Toolset{editingSet{editor}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.model.Steps = nil
+			for i := range 4 {
+				w.model.Steps = append(w.model.Steps, flowtest.Call(call(fmt.Sprint("c", i), "tool", `{}`)))
+			}
+			w.model.Steps = append(w.model.Steps, flowtest.Say("done"))
+			w.agent.Tools = []flow.Tool{tool("tool")}
+			by(&w.agent)
+			requests := 0
+			w.model.OnRequest = func(req *flow.Request, _ bool) {
+				requests++
+				if text := toJSON(t, req.Contents); contains(text, "!!") || contains(text, "!") == (name == "nobody") {
+					t.Errorf("request %d: %s", requests, text)
+				}
+			}
+			w.say("go")
+			if text := toJSON(t, w.stored().Events); requests != 5 || contains(text, "!") {
+				t.Errorf("%d requests, history %s", requests, text)
+			}
+		})
+	}
+}

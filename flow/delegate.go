@@ -202,13 +202,17 @@ func (p place) newBranch(agent string) string {
 	return fmt.Sprintf("%s@%d", branch, p.branches[branch])
 }
 
-// history returns the events as the agent may see them, with the task it was given.
-func (f *agentRun) history() []*session.Event {
-	events := f.events()
+// history returns the events as the agent may see them, with the task it was given,
+// and how often events were rewritten until then.
+func (f *agentRun) history() ([]*session.Event, int) {
+	f.mu.Lock()
+	events, rewrites := slices.Clip(f.sess.Events), f.rewrites
+	f.mu.Unlock()
 	if f.task == nil || f.task.seed == nil {
-		return events
+		return events, rewrites
 	}
-	return slices.Insert(events, min(f.task.at, len(events)), f.task.seed)
+	at := min(f.task.at, len(events))
+	return slices.Concat(events[:at], []*session.Event{f.task.seed}, events[at:]), rewrites
 }
 
 const noReplies = "Important: You will not receive any user replies or clarifications. Complete the task using only the information provided above."

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,7 +66,9 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	late := make([]*CallError, len(calls)) // why a call was not begun
 	slots := make(chan struct{}, s.cfg.Limits.Parallel)
 	go func() {
+		defer close(f.items)
 		var wg sync.WaitGroup
+		defer wg.Wait()
 		for i, c := range results {
 			if n := first + i; n >= s.cfg.Limits.CallsPerStep {
 				late[i] = &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of a step: at most %d are run", n+1, s.cfg.Limits.CallsPerStep)}
@@ -77,13 +80,16 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 				late[i] = gaveUp(wanted)
 				continue
 			}
-			wg.Go(func() {
+			do := func() {
 				defer func() { <-slots }()
 				c.do()
-			})
+			}
+			if i == len(results)-1 {
+				do() // here: there is nothing left to begin
+			} else {
+				wg.Go(do)
+			}
 		}
-		wg.Wait()
-		close(f.items)
 	}()
 	f.serve(s.yield)
 	for i, err := range late {
@@ -121,6 +127,7 @@ type call struct {
 	seen    *ToolCall
 	args    json.RawMessage // canonical, as judged last
 	grants  capability.Set
+	spends  string            // id of the question whose approval lets the call pass
 	asked   *session.Question // to be recorded
 	receipt any
 	ran     bool
@@ -166,7 +173,12 @@ func (c *call) do() {
 	result, err := c.attemptIt()
 	var denied *denial
 	if errors.As(err, &denied) {
-		c.refuse(denied.err)
+		if denied.silent {
+			c.refused = true
+			c.finish(nil, denied.err, true)
+		} else {
+			c.refuse(denied.err)
+		}
 		return
 	}
 	pending := isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected)
@@ -197,7 +209,10 @@ func (c *call) do() {
 }
 
 // A denial is the error of a guard. It passes no hook.
-type denial struct{ err *CallError }
+type denial struct {
+	err    *CallError
+	silent bool // the model is told nothing: another run tells it of this call
+}
 
 func (d *denial) Error() string { return d.err.Error() }
 
@@ -255,6 +270,9 @@ func (c *call) attemptIt() (map[string]any, error) {
 
 // rewritten returns the arguments if hooks changed them.
 func (c *call) rewritten() (map[string]any, bool) {
+	if !slices.ContainsFunc(c.hooks, func(h Hooks) bool { return h.BeforeTool != nil }) {
+		return nil, false
+	}
 	before, err := canonicalArgs(c.fc.Args)
 	after, err2 := canonicalArgs(c.seen.Args)
 	return c.seen.Args, err == nil && err2 == nil && string(before) != string(after)
@@ -273,7 +291,7 @@ func (c *call) checkArgs(args json.RawMessage) error {
 // judgeCall asks the guards about the call. The error of a refusal is a *denial.
 func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, error) {
 	if c.ctx.Err() != nil {
-		return nil, nil, &denial{gaveUp(c.ctx)}
+		return nil, nil, &denial{err: gaveUp(c.ctx)}
 	}
 	q := c.question(abi.PhaseCall)
 	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, c.approved, func(doc json.RawMessage) error {
@@ -284,12 +302,12 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 	})
 	c.args, c.info.ArgsSHA256 = args, abi.Digest(args)
 	if err != nil {
-		return nil, d, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, d, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.args, c.info.ArgsSHA256, c.grants = rewritten, abi.Digest(rewritten), grants
 	c.observe(d)
 	if d.Ruling == abi.RulingDeny {
-		return nil, d, &denial{d.refusal()}
+		return nil, d, &denial{err: d.refusal()}
 	}
 	if string(rewritten) != string(args) {
 		if v, err := abi.Unmarshal(rewritten); err == nil {
@@ -299,12 +317,25 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 	return rewritten, d, nil
 }
 
-// judgeResult asks the guards about what the model would be shown. A response that
-// Go code made becomes what its JSON says.
+// judgeResult asks the guards about what the model would be shown, and sees to it
+// that the model is not shown too much.
 func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]any, *denial) {
+	response, doc, denied := c.judgeDocument(response, foreign)
+	if denied != nil || len(doc) <= MaxShown {
+		return response, denied
+	}
+	return c.keepWhole(doc)
+}
+
+// judgeDocument asks the guards about a response, and returns it as they left it,
+// also as JSON. A response that Go code made becomes what its JSON says.
+func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]any, json.RawMessage, *denial) {
 	doc, err := abi.Marshal(response)
 	if err != nil {
-		return nil, &denial{&CallError{Code: abi.GuestOutputInvalid, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
+	}
+	if len(doc) > MaxResult {
+		return nil, nil, c.tooLarge(len(doc), MaxResult, nil)
 	}
 	q := c.question(abi.PhaseResult)
 	if q.Call.Args = c.args; q.Call.Args == nil { // no guard has seen them: a hook answered, or they are not valid
@@ -320,26 +351,26 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 		return nil
 	})
 	if err != nil {
-		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.observe(d)
 	if d.Ruling != abi.RulingAllow {
-		return nil, &denial{d.refusal()}
+		return nil, nil, &denial{err: d.refusal()}
 	}
 	if !foreign && string(rewritten) == string(doc) {
-		return response, nil
+		return response, doc, nil
 	}
 	v, err := abi.Unmarshal(rewritten)
 	if err != nil {
-		return nil, &denial{&CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
-	return v.(map[string]any), nil
+	return v.(map[string]any), rewritten, nil
 }
 
 func (c *call) question(phase abi.Phase) abi.Question {
-	return abi.Question{Phase: phase, Now: c.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: c.key.Tenant, App: c.key.App,
-		Agent: c.agent.Name, User: abi.User{ID: c.key.User, Roles: c.roles}, Session: c.key.ID, Run: c.id, Step: c.number,
-		Call: &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}}
+	q := c.run.question(phase, c.agent.Name, c.number)
+	q.Call = &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}
+	return q
 }
 
 // approved says who approved this very call, with these arguments; nil if nobody
@@ -361,7 +392,7 @@ func (c *call) observe(d *Decision) {
 // handle records the intent and runs the handler.
 func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	if c.ctx.Err() != nil {
-		return nil, &denial{gaveUp(c.ctx)}
+		return nil, &denial{err: gaveUp(c.ctx)}
 	}
 	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
 	rec := c.record("call.intent", c.fc.Name)
@@ -370,14 +401,27 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
 	}
 	if err := c.store.BeginCall(c.ctx, session.Call{Session: c.key, ID: id, Agent: c.agent.Name, Tool: c.fc.Name,
-		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Began: c.cfg.Now()}); err != nil {
+		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Approval: c.spends, Began: c.cfg.Now()}); err != nil {
+		if c.spends != "" && (errors.Is(err, session.ErrUsed) || errors.Is(err, session.ErrExists)) {
+			return nil, c.spentElsewhere(err)
+		}
 		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	if err := c.lastLook(); err != nil {
+		end := session.CallEnd{State: session.CallDenied, Code: string(err.Code), Ended: c.cfg.Now()}
+		if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
+			return nil, &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
+		}
+		return nil, &denial{err: err}
 	}
 	c.ran = true
 	outcome, err := c.runHandler(Permit{args: args, grants: c.grants, digest: c.info.ArgsSHA256})
 	c.receipt = outcome.Receipt
 	if ce, ok := errors.AsType[*CallError](err); ok && ce.Receipt != nil {
 		c.receipt = ce.Receipt
+	}
+	if n := len(outcome.Result); n > MaxResult && err == nil {
+		err, outcome.Result = c.tooLarge(n, MaxResult, nil).err, nil
 	}
 	end := session.CallEnd{State: session.CallDone, Result: outcome.Result, Ended: c.cfg.Now()}
 	if c.interrupted(err) {
@@ -386,12 +430,39 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	}
 	end.Code = string(codeOf(err))
 	if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
-		return nil, &denial{&CallError{Code: abi.StorageUnavailable, Err: err}}
+		return nil, &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return c.checkResult(outcome.Result)
+}
+
+// spentElsewhere is the end of a call whose approval another run has spent: that run
+// makes the call and shows its result.
+func (c *call) spentElsewhere(err error) error {
+	if err := c.audit(c.ctx, c.step.refused(c.spends, abi.ConfirmationDecided, err.Error())); err != nil {
+		return &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
+	}
+	return &denial{err: &CallError{Code: abi.ConfirmationDecided, Err: err}, silent: true}
+}
+
+// lastLook refuses a call whose intent is recorded, but which must not run after
+// all: because its run has ended meanwhile, or because nobody could be told by
+// whose approval it runs.
+func (c *call) lastLook() *CallError {
+	if c.ctx.Err() != nil {
+		return gaveUp(c.ctx)
+	}
+	if c.spends == "" {
+		return nil
+	}
+	rec := c.record("confirmation.used", c.spends)
+	rec.Call, rec.Module, rec.ArgsSHA256 = c.fc.ID, c.spec.Module, c.info.ArgsSHA256
+	if err := c.audit(c.ctx, rec); err != nil {
+		return &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	return nil
 }
 
 // interrupted reports whether a handler's error only says that its run ended, so
@@ -421,7 +492,9 @@ func (c *call) runHandler(permit Permit) (outcome Outcome, err error) {
 		if err != nil {
 			return outcome, err
 		}
-		text.WriteString(chunk.Text)
+		if text.WriteString(chunk.Text); text.Len() > MaxResult {
+			return outcome, c.tooLarge(text.Len(), MaxResult, nil).err
+		}
 	}
 	outcome.Result, err = abi.Marshal(map[string]any{"result": text.String()})
 	return outcome, err
@@ -474,6 +547,9 @@ func (c *call) after(result map[string]any, cause error) (map[string]any, error,
 	var shown error
 	if cause != nil {
 		shown = hookError(cause)
+	}
+	if !slices.ContainsFunc(c.hooks, func(h Hooks) bool { return h.AfterTool != nil }) {
+		return result, cause, false
 	}
 	before := jsonText(result)
 	replaced, err := c.firstTool(func(h Hooks) (map[string]any, error) {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,15 +41,21 @@ type Guard interface {
 // A Judgement is one guard's part in a decision.
 type Judgement struct {
 	Guard   string
+	Version string      // of the guard when it was asked
 	Verdict abi.Verdict // a denial if Err is set
 	Err     error       // why there was no usable verdict; for the operator
 	Took    time.Duration
+	Members []Judgement // of a [Group], in its order
+	Monitor bool        // it was recorded and counts for nothing
+
+	counted []Judgement // of Members: those that make the verdict
 }
 
 // A Decision is what the guards of a phase decided together.
 type Decision struct {
 	Phase      abi.Phase
 	Ruling     abi.Ruling // allow, confirm or deny
+	Hold       int        // characters that a stream keeps back
 	Judgements []Judgement
 }
 
@@ -59,7 +64,7 @@ func (d *Decision) denial() *Judgement {
 	var found *Judgement
 	for i := range d.Judgements {
 		j := &d.Judgements[i]
-		if j.Verdict.Ruling == abi.RulingDeny && (found == nil || found.Err != nil && j.Err == nil) {
+		if !j.Monitor && j.Verdict.Ruling == abi.RulingDeny && (found == nil || found.Err != nil && j.Err == nil) {
 			found = j
 		}
 	}
@@ -70,7 +75,7 @@ func (d *Decision) denial() *Judgement {
 func (d *Decision) hints() string {
 	var hints []string
 	for _, j := range d.Judgements {
-		if j.Verdict.Ruling == abi.RulingConfirm && j.Verdict.Hint != "" {
+		if !j.Monitor && j.Verdict.Ruling == abi.RulingConfirm && j.Verdict.Hint != "" {
 			hints = append(hints, j.Verdict.Hint)
 		}
 	}
@@ -81,35 +86,69 @@ func (d *Decision) hints() string {
 func (d *Decision) refusal() *CallError {
 	j := d.denial()
 	if j.Err != nil {
-		return &CallError{Code: abi.PolicyUnavailable, Err: fmt.Errorf("guard %s: %w", j.Guard, j.Err)}
+		return &CallError{Code: abi.PolicyUnavailable, Text: unavailableText(d.Phase), Err: fmt.Errorf("guard %s: %w", j.Guard, j.Err)}
 	}
-	text := string(abi.PolicyDenied) + ": " + abi.PolicyDenied.Sentence()
+	text := string(abi.PolicyDenied) + ": " + refusedText(d.Phase)
 	if j.Verdict.Reason != "" {
 		text = fmt.Sprintf("%s: %s", abi.PolicyDenied, escape(j.Verdict.Reason, maxReasonBytes))
 	}
 	return &CallError{Code: abi.PolicyDenied, Text: text, Err: fmt.Errorf("guard %s: %s", j.Guard, j.Verdict.Code)}
 }
 
+// refusedText is what is said of a denial whose guard gave no reason.
+func refusedText(p abi.Phase) string {
+	switch p {
+	case abi.PhaseMessage, abi.PhaseRequest, abi.PhaseResponse:
+		return fmt.Sprintf("a policy refused the %s", p)
+	}
+	return abi.PolicyDenied.Sentence()
+}
+
+// unavailableText is what is said when a guard did not decide; "" stands for what
+// the code says.
+func unavailableText(p abi.Phase) string {
+	switch p {
+	case abi.PhaseMessage, abi.PhaseRequest, abi.PhaseResponse:
+		return fmt.Sprintf("%s: a policy could not decide, so the %s was refused", abi.PolicyUnavailable, p)
+	}
+	return ""
+}
+
 const maxReasonBytes = 4 * abi.MaxReasonChars
+
+// guarded reports whether any guard is asked in a phase.
+func (r *run) guarded(p abi.Phase) bool {
+	in := func(g Guard) bool { return slices.Contains(g.Phases(), p) }
+	return slices.ContainsFunc(r.cfg.Guards, in) || slices.ContainsFunc(r.cfg.Monitors, in)
+}
 
 // judge asks every guard of q's phase about a document. It returns the document
 // as mutating guards left it, the grants as narrowing guards left them, and the
-// decision. approved says who approved a form of the
-// document; recheck runs after each rewrite; its error denies.
+// decision. approved says who approved a form of the document, nil for nobody;
+// recheck runs after each rewrite; its error denies. Monitors are asked about the
+// document as guards left it, and what they say is recorded. A part of a stream that
+// passes is not.
 func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessage, grants capability.Set,
 	approved func(json.RawMessage) *abi.Approval, recheck func(json.RawMessage) error,
 ) (json.RawMessage, capability.Set, *Decision, error) {
 	d := &Decision{Phase: q.Phase, Ruling: abi.RulingAllow}
+	if approved == nil {
+		approved = func(json.RawMessage) *abi.Approval { return nil }
+	}
 	var others []Guard
 	add := func(j Judgement) {
 		d.Judgements = append(d.Judgements, j)
-		d.Ruling = worse(d.Ruling, j.Verdict.Ruling)
-		if j.Verdict.Ruling == abi.RulingNarrow {
-			narrowed, err := capability.ParseSet(j.Verdict.Grants)
-			if err != nil { // checked before: see ask
-				panic(err)
-			}
-			grants = grants.Intersect(narrowed)
+		if j.Monitor {
+			return
+		}
+		if rank(j.Verdict.Ruling) > rank(d.Ruling) {
+			d.Ruling = j.Verdict.Ruling
+		}
+		d.Hold = max(d.Hold, j.Verdict.Hold)
+		if j.counted != nil {
+			grants = narrowest(grants, j.counted)
+		} else {
+			grants = narrowest(grants, []Judgement{j})
 		}
 	}
 	for _, g := range r.cfg.Guards {
@@ -127,17 +166,26 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 				err = recheck(rewritten)
 			}
 			if err != nil {
-				j = Judgement{Guard: j.Guard, Verdict: abi.Deny("", ""), Err: fmt.Errorf("rewrite: %w", err), Took: j.Took}
+				j = Judgement{Guard: j.Guard, Version: j.Version, Verdict: abi.Deny("", ""), Err: fmt.Errorf("rewrite: %w", err), Took: j.Took}
 			} else {
 				document = rewritten
 			}
 		}
 		add(j)
 	}
+	enforced := len(others)
+	for _, g := range r.cfg.Monitors {
+		if slices.Contains(g.Phases(), q.Phase) {
+			others = append(others, g)
+		}
+	}
 	judgements := make([]Judgement, len(others))
 	var wg sync.WaitGroup
 	for i, g := range others {
-		wg.Go(func() { judgements[i] = r.ask(ctx, g, q, document, grants, approved(document)) })
+		wg.Go(func() {
+			judgements[i] = r.ask(ctx, g, q, document, grants, approved(document))
+			judgements[i].Monitor = i >= enforced
+		})
 	}
 	wg.Wait()
 	for _, j := range judgements {
@@ -147,29 +195,56 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 		d.Ruling = abi.RulingAllow
 	}
 	for _, j := range d.Judgements {
-		if err := r.audit(ctx, r.judgementRecord(&q, document, j)); err != nil {
+		if q.Partial && d.Ruling == abi.RulingAllow && (!j.Monitor || j.Verdict.Ruling != abi.RulingDeny) {
+			continue // the whole is judged once more
+		}
+		if err := r.recordJudgement(ctx, &q, document, j); err != nil {
 			return nil, capability.Set{}, d, err
 		}
 	}
 	return document, grants, d, nil
 }
 
-func worse(a, b abi.Ruling) abi.Ruling {
-	rank := []abi.Ruling{abi.RulingAllow, abi.RulingRewrite, abi.RulingNarrow, abi.RulingConfirm, abi.RulingDeny}
-	if slices.Index(rank, b) > slices.Index(rank, a) {
-		return b
+// recordJudgement audits a judgement, after those of the members if it is a
+// group's.
+func (r *run) recordJudgement(ctx context.Context, q *abi.Question, document json.RawMessage, j Judgement) error {
+	kind := "guard."
+	if j.Monitor {
+		kind = "monitor."
 	}
-	return a
+	for _, m := range j.Members {
+		m.Guard = j.Guard + "/" + m.Guard
+		if err := r.audit(ctx, r.judgementRecord(kind+"member.", q, document, m)); err != nil {
+			return err
+		}
+	}
+	return r.audit(ctx, r.judgementRecord(kind, q, document, j))
 }
 
-// ask puts one question to one guard and turns everything but a well-formed
-// verdict into a denial. The goroutine of a guard that does not return when its
-// time is over is left behind; its answer is not used.
+// rank orders rulings, mildest first.
+func rank(r abi.Ruling) int {
+	return slices.Index([]abi.Ruling{abi.RulingAllow, abi.RulingRewrite, abi.RulingNarrow, abi.RulingConfirm, abi.RulingDeny}, r)
+}
+
+// narrowest intersects grants with what each judgement that narrows leaves.
+func narrowest(grants capability.Set, judgements []Judgement) capability.Set {
+	for _, j := range judgements {
+		if j.Verdict.Ruling != abi.RulingNarrow {
+			continue
+		}
+		narrowed, err := capability.ParseSet(j.Verdict.Grants)
+		if err != nil { // checked before: see askGuard
+			panic(err)
+		}
+		grants = grants.Intersect(narrowed)
+	}
+	return grants
+}
+
+// ask puts one question to one guard. See askGuard.
 func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.RawMessage, grants capability.Set, approved *abi.Approval) Judgement {
-	began := time.Now()
 	q.Facts.Approved = approved
-	q.Format, q.Kind, q.Guard = abi.Version, abi.KindGuard, g.Name()
-	q.Nonce = newNonce()
+	q.Format, q.Kind = abi.Version, abi.KindGuard
 	q.DocumentSHA256 = abi.Digest(document)
 	q.Grants = grants.Lines()
 	if q.Call != nil {
@@ -177,6 +252,12 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 		q.Call = &call
 	}
 	switch q.Phase {
+	case abi.PhaseMessage:
+		q.Message = document
+	case abi.PhaseRequest:
+		q.Request = document
+	case abi.PhaseResponse:
+		q.Response = document
 	case abi.PhaseCall:
 		q.Call.Args = document
 	case abi.PhaseResult:
@@ -184,38 +265,26 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Limits.Guard, fmt.Errorf("%s passed", r.cfg.Limits.Guard))
 	defer cancel()
-	type answer struct {
-		verdict abi.Verdict
-		err     error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() {
-			if p := recover(); p != nil {
-				a.err = fmt.Errorf("panic: %v", p)
-			}
-			answers <- a
-		}()
-		a.verdict, a.err = g.Judge(ctx, &q)
-	}()
-	j := Judgement{Guard: g.Name()}
-	select {
-	case a := <-answers:
-		j.Verdict, j.Err = a.verdict, a.err
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil { // an answer that came at the same moment is late, too
-		j.Err = fmt.Errorf("no verdict: %w", context.Cause(ctx))
+	return askGuard(ctx, g, q)
+}
+
+// askGuard asks one guard and turns everything but a well-formed verdict into a
+// denial. The goroutine of a guard that does not return when its time is over is
+// left behind; its answer is not used.
+func askGuard(ctx context.Context, g Guard, q abi.Question) Judgement {
+	began := time.Now()
+	q.Guard, q.Nonce = g.Name(), newNonce()
+	j := Judgement{Guard: g.Name(), Version: g.Version()}
+	if group, ok := g.(*Group); ok {
+		j.Verdict, j.Members, j.counted, j.Err = group.ask(ctx, &q)
+	} else {
+		j.Verdict, j.Err = verdictOf(ctx, g, &q)
 	}
 	if j.Err == nil {
 		j.Err = j.Verdict.Check(&q)
 	}
 	if j.Err == nil && j.Verdict.Ruling == abi.RulingRewrite && !slices.Contains(g.Mutates(), q.Phase) {
 		j.Err = fmt.Errorf("verdict: rewrites in phase %s, which its manifest does not list", q.Phase)
-	}
-	if j.Err == nil && j.Verdict.Ruling == abi.RulingConfirm && q.Phase == abi.PhaseResult {
-		j.Err = errors.New("verdict: nobody can be asked about what has already happened")
 	}
 	if j.Err == nil && j.Verdict.Ruling == abi.RulingNarrow {
 		if _, err := capability.ParseSet(j.Verdict.Grants); err != nil {
@@ -229,13 +298,43 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	return j
 }
 
-func (r *run) judgementRecord(q *abi.Question, document json.RawMessage, j Judgement) audit.Record {
-	rec := r.record("guard."+string(j.Verdict.Ruling), j.Guard)
+// verdictOf waits for a guard until ctx ends.
+func verdictOf(ctx context.Context, g Guard, q *abi.Question) (abi.Verdict, error) {
+	type answer struct {
+		verdict abi.Verdict
+		err     error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if p := recover(); p != nil {
+				a.err = fmt.Errorf("panic: %v", p)
+			}
+			answers <- a
+		}()
+		a.verdict, a.err = g.Judge(ctx, q)
+	}()
+	var a answer
+	select {
+	case a = <-answers:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // an answer that came at the same moment is late, too
+		return abi.Verdict{}, fmt.Errorf("no verdict: %w", context.Cause(ctx))
+	}
+	return a.verdict, a.err
+}
+
+// judgementRecord is the audit record of a judgement; kind begins its action.
+func (r *run) judgementRecord(kind string, q *abi.Question, document json.RawMessage, j Judgement) audit.Record {
+	rec := r.record(kind+string(j.Verdict.Ruling), j.Guard)
 	rec.ArgsSHA256 = abi.Digest(document)
 	rec.Decision = string(j.Verdict.Ruling)
 	rec.Code = j.Verdict.Code
+	rec.Module = j.Version
 	if q.Call != nil {
-		rec.Call, rec.Capability = q.Call.ID, ""
+		rec.Call = q.Call.ID
 	}
 	for _, w := range j.Verdict.Why {
 		rec.Why += fmt.Sprintf("%s %s %s; ", w.Rule, w.At, w.Saw)
@@ -243,11 +342,6 @@ func (r *run) judgementRecord(q *abi.Question, document json.RawMessage, j Judge
 	if j.Err != nil {
 		rec.Code = string(abi.PolicyUnavailable)
 		rec.Why = j.Err.Error()
-	}
-	for _, g := range r.cfg.Guards {
-		if g.Name() == j.Guard {
-			rec.Module = g.Version()
-		}
 	}
 	return rec
 }

@@ -102,9 +102,10 @@ func TestGuardFails(t *testing.T) {
 		{name: "rewrites to no JSON", mutates: true, judge: rewrite(`{`), cause: "document"},
 		{name: "rewrites with a name twice", mutates: true, judge: rewrite(`{"n":1,"n":2}`), cause: "duplicate member name"},
 		{name: "rewrites against the schema", mutates: true, only: abi.PhaseCall, judge: rewrite(`{"n":"text"}`), cause: "integer"},
-		{name: "narrows to no capability", judge: told(func(_ *abi.Question, v *abi.Verdict) { *v = verdict(v, abi.Narrow("everything")) }), cause: "everything"},
+		{name: "narrows to no capability", only: abi.PhaseCall, judge: told(func(_ *abi.Question, v *abi.Verdict) { *v = verdict(v, abi.Narrow("everything")) }), cause: "everything"},
 		{name: "narrows and allows in one line", judge: told(func(_ *abi.Question, v *abi.Verdict) { *v = verdict(v, abi.Narrow("log\nhttp GET **")) }), cause: "verdict"},
-		{name: "confirms a result", only: abi.PhaseResult, judge: flowtest.Always(abi.Confirm("", "sure?")), cause: "already happened"},
+		{name: "narrows a result", only: abi.PhaseResult, judge: flowtest.Always(abi.Narrow("log")), cause: "no place in phase result"},
+		{name: "confirms a result", only: abi.PhaseResult, judge: flowtest.Always(abi.Confirm("", "sure?")), cause: "no place in phase result"},
 	} {
 		for _, phase := range bothPhases {
 			if c.only != "" && c.only != phase {

@@ -10,7 +10,9 @@ import (
 // An Observer watches runs. Its functions are optional, are called from the
 // goroutines of the run, in parallel for parallel calls, and must not block.
 type Observer struct {
-	// Decided is called when the guards of a phase have judged a call.
+	// Decided is called when the guards of a phase have judged. In the phases that
+	// are not about a call the info names none. Of a stream it is told of the
+	// whole, and of a part only if that was refused.
 	Decided func(CallInfo, *Decision)
 	// Finished is called when a call has ended, before its result is shown.
 	Finished func(CallInfo, CallResult)

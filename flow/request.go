@@ -11,6 +11,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
 )
 
 // buildRequest fills a request. The order is ADK's, and later parts depend on
@@ -41,6 +42,11 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	if req.Contents, err = s.contents(); err != nil {
 		return false, err
 	}
+	if s.edited() {
+		for i, c := range req.Contents {
+			req.Contents[i] = session.CloneContent(c)
+		}
+	}
 	if err := s.requireStructured(req); err != nil {
 		return false, err
 	}
@@ -61,6 +67,15 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 		}
 	}
 	return false, nil
+}
+
+// edited reports whether somebody but the model gets the request, and may change
+// contents that later requests share with it.
+func (f *agentRun) edited() bool {
+	processes := func(v any) bool { _, ok := v.(RequestProcessor); return ok }
+	return slices.ContainsFunc(f.hooks, func(h Hooks) bool { return h.BeforeModel != nil || h.OnModelError != nil }) ||
+		slices.ContainsFunc(f.tools, func(t Tool) bool { return processes(t) }) ||
+		slices.ContainsFunc(f.sets, func(t Toolset) bool { return processes(t) })
 }
 
 // configure copies the agent's configuration.

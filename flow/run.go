@@ -12,6 +12,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -27,15 +28,17 @@ type run struct {
 	depth       int     // of tool calls in which this run runs
 
 	mu        sync.Mutex
-	sess      *session.Session // the session as this run sees it; grows with it
-	temp      map[string]any   // state in the temp: scope
-	attempts  map[string]int   // how often each call id was tried
-	branches  map[string]int   // how often each agent was given a single-turn task on a branch
-	resumed   map[string]bool  // user events whose answers an agent dealt with, by both
-	gates     map[string]*gate // of tail retention, by agent and place
-	compacted bool             // tail retention has stored a summary
-	spent     bool             // a limit of the run was met
-	said      bool             // and an event says so
+	sess      *session.Session  // the session as this run sees it; its events are only ever appended to
+	rewrites  int               // how often an event was replaced, in a new list of events
+	temp      map[string]any    // state in the temp: scope
+	attempts  map[string]int    // how often each call id was tried
+	branches  map[string]int    // how often each agent was given a single-turn task on a branch
+	resumed   map[string]bool   // user events whose answers an agent dealt with, by both
+	gates     map[string]*gate  // of tail retention, by agent and place
+	compacted bool              // tail retention has stored a summary
+	passed    map[string]string // digests of what guards let events say, by event id; until the event is delivered
+	spent     bool              // a limit of the run was met
+	said      bool              // and an event says so
 }
 
 // A budget counts the model calls of a run and of the runs inside it.
@@ -76,7 +79,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 		}
 	}
 	cc := r.callbackContext(ctx, agent.Name, nil)
-	if in.Content != nil && !r.takeMessage(cc, in, p, yield) {
+	if in.Content != nil && !r.takeMessage(cc, in, p, agent, yield) {
 		return
 	}
 	afterRun := sync.OnceFunc(func() {
@@ -129,7 +132,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 }
 
 // takeMessage stores the user's message. It reports whether the run goes on.
-func (r *run) takeMessage(cc *CallbackContext, in Input, p place, yield yieldFunc) bool {
+func (r *run) takeMessage(cc *CallbackContext, in Input, p place, agent *Agent, yield yieldFunc) bool {
 	message := session.CloneContent(in.Content)
 	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
 		if h.OnUserMessage == nil {
@@ -148,6 +151,20 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, p place, yield yieldFun
 	if replaced != nil {
 		r.userContent = session.CloneContent(message)
 	}
+	message, refused := r.judgeMessage(cc, agent.Name, withRole(message, genai.RoleUser))
+	if refused != nil {
+		ev := p.refusal(agent.Name, refused)
+		err := r.append(cc, ev)
+		if err == nil {
+			yield(ev, nil)
+		} else {
+			yield(nil, fmt.Errorf("failed to append event to sessionService: %w", err))
+		}
+		return false
+	}
+	if r.guarded(abi.PhaseMessage) || r.guarded(abi.PhaseResult) {
+		r.userContent = session.CloneContent(message)
+	}
 	if in.SaveBlobs && r.cfg.Artifacts != nil {
 		if err := r.saveBlobs(cc, message); err != nil {
 			yield(nil, err)
@@ -155,7 +172,7 @@ func (r *run) takeMessage(cc *CallbackContext, in Input, p place, yield yieldFun
 		}
 	}
 	ev := p.newEvent(userAuthor)
-	ev.Content = withRole(message, genai.RoleUser)
+	ev.Content = message
 	if ev.IsolationScope = p.scope; in.Direct == nil {
 		ev.IsolationScope = r.openScope()
 	}
@@ -237,6 +254,9 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 	if err != nil {
 		return yield(nil, err)
 	}
+	if ev = r.judgeSaid(ctx, ev); ev == nil {
+		return true
+	}
 	if !ev.Partial {
 		if err := r.append(ctx, ev); err != nil {
 			yield(nil, fmt.Errorf("failed to add event to session: %w", err))
@@ -248,6 +268,9 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 
 // onEvent passes an event through the on-event hooks.
 func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, error) {
+	if !slices.ContainsFunc(r.cfg.Hooks, func(h Hooks) bool { return h.OnEvent != nil }) {
+		return ev, nil
+	}
 	cc := r.callbackContext(ctx, ev.Author, nil)
 	shown := ev.Clone()
 	replaced, err := first(r.cfg.Hooks, func(h Hooks) (*session.Event, error) {
@@ -270,6 +293,9 @@ func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, e
 // or responses keeps its content: guards have judged the one, and people read the
 // other as a question.
 func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
+	if isRefusal(&ev.Response) {
+		return ev
+	}
 	out := replaced.Clone()
 	if len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
 		out.Content = ev.Content
@@ -300,11 +326,11 @@ func (r *run) append(ctx context.Context, ev *session.Event) error {
 	return nil
 }
 
-// events returns the history. The events must not be changed.
+// events returns the history. Neither it nor the events must be changed.
 func (r *run) events() []*session.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.sess.Events)
+	return slices.Clip(r.sess.Events)
 }
 
 func (r *run) state(key string) (any, bool) {
@@ -332,7 +358,9 @@ func (r *run) showRewritten(callID string, args map[string]any) {
 			if p != nil && p.FunctionCall != nil && p.FunctionCall.ID == callID {
 				e = e.Clone()
 				e.Content.Parts[j].FunctionCall.Args = session.CloneMap(args)
+				r.sess.Events = slices.Clone(r.sess.Events) // others may hold the old list
 				r.sess.Events[i] = e
+				r.rewrites++
 				return
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -24,7 +25,8 @@ import (
 // limits.
 type Config struct {
 	Hooks     []Hooks   // go before the agent's own; ADK's plugins
-	Guards    []Guard   // judge every call; names must differ
+	Guards    []Guard   // judge in the phases that they list; names must differ
+	Monitors  []Guard   // are asked like guards, and what they say is recorded and changes nothing; names must differ, also from guards'
 	Artifacts Artifacts // nil: there are none
 	Memory    Memory    // nil: there is none
 	// Compaction, if set, keeps requests short. Without it summaries that a
@@ -81,7 +83,7 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	names := map[string]bool{}
-	for i, g := range cfg.Guards {
+	for i, g := range slices.Concat(cfg.Guards, cfg.Monitors) {
 		if g == nil {
 			panic(fmt.Sprintf("flow: NewRunner: guard %d is nil", i))
 		}
@@ -89,7 +91,7 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 			return nil, fmt.Errorf("guard %s: there are two of that name", g.Name())
 		}
 		names[g.Name()] = true
-		if err := checkPhases(g); err != nil {
+		if err := checkGuard(g); err != nil {
 			return nil, fmt.Errorf("guard %s: %w", g.Name(), err)
 		}
 	}
@@ -110,8 +112,19 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 	return &Runner{tree: tree, store: store, cfg: cfg, policy: policyVersion(cfg.Guards)}, nil
 }
 
-// checkPhases refuses a guard that would never be asked.
-func checkPhases(g Guard) error {
+// checkGuard refuses a guard that would never be asked, or a group that is not
+// well-formed.
+func checkGuard(g Guard) error {
+	if group, ok := g.(*Group); ok {
+		if err := group.check(); err != nil {
+			return err
+		}
+		for _, m := range group.Guards {
+			if err := checkGuard(m); err != nil {
+				return fmt.Errorf("member %s: %w", m.Name(), err)
+			}
+		}
+	}
 	if len(g.Phases()) == 0 {
 		return errors.New("no phases")
 	}
@@ -194,7 +207,7 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 
 func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
 	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
-		branches: map[string]int{}, gates: map[string]*gate{}, resumed: map[string]bool{},
+		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{},
 		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
 }
 
@@ -259,5 +272,6 @@ func (r *run) resumedID(message *genai.Content) string {
 func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	digits := hex.EncodeToString(b[:])
+	return digits[:8] + "-" + digits[8:12] + "-" + digits[12:16] + "-" + digits[16:20] + "-" + digits[20:]
 }

@@ -27,6 +27,8 @@ type agentRun struct {
 	own   []Tool // the framework's, such as transfer_to_agent
 	tools []Tool // listed once; nil before the first step
 	sets  []Toolset
+
+	settled settled // of what the model is sent
 }
 
 // mode is the mode in which the agent runs here.
@@ -124,14 +126,23 @@ func (s *step) askModel(ctx context.Context, req *Request) error {
 	defer acts.end()
 	cc := s.callbackContext(ctx, s.agent.Name, acts)
 	var failed error
+	said := speech{step: s}
 	s.callModel(cc, req, func(resp *session.Response, err error) bool {
 		if err != nil {
 			failed = err
 			return false
 		}
-		var more bool
-		more, failed = s.take(ctx, req, resp, acts)
-		return more && failed == nil
+		shown, refused := said.pass(ctx, resp)
+		more := true
+		for _, resp := range shown {
+			if more, failed = s.take(ctx, req, resp, acts); !more || failed != nil {
+				return false
+			}
+		}
+		if refused != nil {
+			s.emit(s.refusal(s.agent.Name, refused))
+		}
+		return refused == nil
 	})
 	return failed
 }
@@ -143,6 +154,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 		return true, nil
 	}
 	ev := s.modelEvent(req, resp, acts)
+	s.note(ev)
 	if !s.emit(ev) {
 		return false, nil
 	}
@@ -293,6 +305,10 @@ func (s *step) callModel(cc *CallbackContext, req *Request, yield func(*session.
 	})
 	if resp != nil || err != nil {
 		yield(resp, err)
+		return
+	}
+	if refused := s.judgeRequest(cc, s.agent.Name, s.number, req); refused != nil {
+		s.emit(s.refusal(s.agent.Name, refused))
 		return
 	}
 	for resp, err := range s.generate(cc, req) {

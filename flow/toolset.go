@@ -1,7 +1,5 @@
 package flow
 
-import "iter"
-
 // FilterToolset returns a toolset with only those tools of set that keep wants.
 // It decides what is offered, not what is allowed: that is a guard's business.
 func FilterToolset(set Toolset, keep func(*Spec) bool) Toolset {
@@ -98,10 +96,6 @@ func (s *confirmedStreamer) Spec() *Spec { return s.spec }
 
 func (s *confirmedStreamer) ProcessRequest(ctx *CallbackContext, req *Request) error {
 	return processTool(s.Streamer, ctx, req)
-}
-
-func (s *confirmedStreamer) Stream(ctx *ToolContext, permit Permit) iter.Seq2[Chunk, error] {
-	return s.Streamer.Stream(ctx, permit)
 }
 
 func processTool(t Tool, ctx *CallbackContext, req *Request) error {

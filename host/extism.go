@@ -17,7 +17,8 @@ import (
 type extism struct {
 	blocks blocks
 	vars   map[string][]byte // nil until one is set
-	stored int64             // bytes of vars
+	stored int64             // what vars cost of the call's memory
+	values int64             // bytes of their values
 
 	in                  []byte // the input; the caller's bytes until a block is made of them
 	inputAt             uint64 // the block, 0 while there is none
@@ -33,7 +34,6 @@ type extism struct {
 
 const (
 	maxFailureBytes = 4 << 10   // of the guest's own error text
-	maxVarBytes     = 1 << 20   // of all variables of a call
 	maxRequestBytes = 1 << 20   // of the request document of a host call
 	logOff          = 1<<31 - 1 // Extism's level for "no log"
 )
@@ -151,7 +151,7 @@ var extismFunctions = []function{
 		x.free(s[0])
 		s[0] = x.blocks.put(value)
 	}},
-	{"var_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.setVar(s[0], s[1]) }},
+	{"var_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.setVar(s[0], s[1], f.limits.VarBytes) }},
 	{"http_request", "II:I", counted, extismHTTP},
 	{"http_status_code", ":i", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(uint32(f.extism.status)) }},
 	{"http_headers", ":I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.put(f.extism.headers) }},
@@ -184,8 +184,9 @@ func (x *extism) inputWord(i uint64) uint64 {
 	return binary.LittleEndian.Uint64(word[:])
 }
 
-// setVar sets or, with value 0, deletes a variable, and frees both blocks.
-func (x *extism) setVar(key, value uint64) {
+// setVar sets or, with value 0, deletes a variable, and frees both blocks. The
+// values of all variables may have limit bytes together.
+func (x *extism) setVar(key, value uint64, limit int64) {
 	name := string(x.text(key))
 	data := x.text(value)
 	m := x.blocks.memory
@@ -193,17 +194,19 @@ func (x *extism) setVar(key, value uint64) {
 	cost := func(v []byte) int64 { return int64(len(name)+len(v)) + blockCost }
 	if had {
 		x.stored -= cost(old)
+		x.values -= int64(len(old))
 		m.give(cost(old))
 		delete(x.vars, name)
 	}
 	if value != 0 {
-		if x.stored+cost(data) > maxVarBytes {
-			trap("variables exceed %d bytes", maxVarBytes)
+		if x.values+int64(len(data)) > limit {
+			trap("variables of %d bytes exceed limit %d", x.values+int64(len(data)), limit)
 		}
 		if !m.take(cost(data)) {
 			trap("variable of %d bytes does not fit into memory", len(data))
 		}
 		x.stored += cost(data)
+		x.values += int64(len(data))
 		if x.vars == nil {
 			x.vars = map[string][]byte{}
 		}

@@ -239,3 +239,35 @@ func TestExtismLog(t *testing.T) {
 		t.Errorf("log %q, receipt %+v", got, e.Receipt)
 	}
 }
+
+// The values of all variables are bounded together; overwriting and deleting gives
+// back what was there.
+func TestExtismVariableLimit(t *testing.T) {
+	b := &builder{}
+	alloc, store := b.use(abi.ImportExtism, "alloc"), b.use(abi.ImportExtism, "store_u8")
+	setVar, set := b.use(abi.ImportExtism, "var_set"), b.use(abi.ImportHost, "output_set")
+	b.pages(1)
+	b.put(0, "{}")
+	// put sets the variable named by a letter to n bytes; n < 0 deletes it.
+	put := func(name byte, n int64) []byte {
+		value := i64(0)
+		if n >= 0 {
+			value = join(i64(n), callFn(alloc))
+		}
+		return join(i64(1), callFn(alloc), setLocal(0), get(0), i32(int64(name)), callFn(store), get(0), value, callFn(setVar))
+	}
+	done := join(i32(0), i32(2), callFn(set))
+	b.fn("call", ":", 1, put('a', 60), put('b', 40), done)
+	b.fn("over", ":", 1, put('a', 60), put('b', 41), done)
+	b.fn("overwritten", ":", 1, put('a', 100), put('a', 100), put('a', 1), put('b', 99), done)
+	b.fn("deleted", ":", 1, put('a', 100), put('a', -1), put('b', 100), done)
+	m := load(t, b.bytes())
+	for _, export := range []string{"call", "overwritten", "deleted"} {
+		succeeds(t, m, &Call{Export: export, Limits: Limits{VarBytes: 100}}, &struct{}{})
+	}
+	e := fails(t, m, &Call{Export: "over", Limits: Limits{VarBytes: 100}}, abi.GuestTrap)
+	if !strings.Contains(e.Detail, "variables of 101 bytes exceed limit 100") {
+		t.Errorf("detail %q", e.Detail)
+	}
+	succeeds(t, m, &Call{Export: "over"}, &struct{}{})
+}

@@ -23,16 +23,25 @@ type Limits struct {
 	LogBytes     int64         // log lines, standard output and standard error together; default 64 KiB
 	HTTPRequests int           // requests sent, every redirect counts; default 10
 	HTTPBytes    int64         // body of one request, and of one response once decompressed; default 2 MiB
+	VarBytes     int64         // values of Extism's variables together; default 1 MiB
 }
 
 var (
 	toolLimits = Limits{
 		MemoryBytes: 64 << 20, Wall: 5 * time.Second, Startup: 5 * time.Second, Fuel: 2e9, Depth: 10_000,
 		InputBytes: 4 << 20, OutputBytes: 1 << 20,
-		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20,
+		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20, VarBytes: 1 << 20,
 	}
 	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Fuel: 2e7}.or(toolLimits)
 )
+
+// Asked returns what a manifest asks for. A field that it does not name is zero.
+func Asked(l abi.Limits) Limits {
+	// More milliseconds than a duration can hold are more than anybody gets.
+	wall := time.Duration(min(l.WallMS, time.Hour.Milliseconds())) * time.Millisecond
+	return Limits{MemoryBytes: l.MemoryBytes, Wall: wall, Fuel: l.Fuel, HostCalls: l.HostCalls, OutputBytes: l.OutputBytes,
+		HTTPBytes: l.HTTPBytes, VarBytes: l.VarBytes}
+}
 
 // DefaultLimits returns the limits of a call of that kind, with no field zero.
 func DefaultLimits(kind abi.Kind) Limits {
@@ -59,6 +68,7 @@ func (l Limits) Narrow(m Limits) Limits {
 		LogBytes:     lower(l.LogBytes, m.LogBytes),
 		HTTPRequests: lower(l.HTTPRequests, m.HTTPRequests),
 		HTTPBytes:    lower(l.HTTPBytes, m.HTTPBytes),
+		VarBytes:     lower(l.VarBytes, m.VarBytes),
 	}
 }
 
@@ -87,6 +97,7 @@ func (l Limits) or(m Limits) Limits {
 		LogBytes:     either(l.LogBytes, m.LogBytes),
 		HTTPRequests: either(l.HTTPRequests, m.HTTPRequests),
 		HTTPBytes:    either(l.HTTPBytes, m.HTTPBytes),
+		VarBytes:     either(l.VarBytes, m.VarBytes),
 	}
 }
 

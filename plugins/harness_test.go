@@ -80,18 +80,18 @@ func load(t testing.TB, manifest *abi.Manifest, guests map[string]hosttest.Guest
 func newZoo(t testing.TB, manifest *abi.Manifest, cfg plugins.Config, guests map[string]hosttest.Guest) *zoo {
 	t.Helper()
 	if manifest.Requests == nil {
-		manifest.Requests = cfg.Grants.Lines()
+		manifest.Requests = append(cfg.Grants.Lines(), cfg.Hooks.Grants.Lines()...)
 	}
 	if len(cfg.Ceiling.Lines()) == 0 {
-		cfg.Ceiling = cfg.Grants
+		cfg.Ceiling = set(t, append(cfg.Grants.Lines(), cfg.Hooks.Grants.Lines()...)...)
 	}
 	z := &zoo{t: t, store: session.NewMemory(), audit: audit.NewMemory(), ended: map[string]flow.CallResult{}, receive: make(chan endedCall, 100)}
 	cfg.Audit = z.audit
 	if cfg.Limits == (host.Limits{}) {
 		cfg.Limits = patient
 	}
-	if cfg.Hooks == (host.Limits{}) {
-		cfg.Hooks = patient
+	if cfg.Hooks.Limits == (host.Limits{}) {
+		cfg.Hooks.Limits = patient
 	}
 	var err error
 	if z.plugin, err = plugins.New(load(t, manifest, guests), cfg); err != nil {

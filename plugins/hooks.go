@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// Hooks returns the hooks that the manifest lists. A hook that fails is a hook
+// Hooks returns the hooks that the manifest lists. Their calls have the grants and
+// limits of [Config.Hooks], and no network. A hook that fails is a hook
 // that returned an error: what follows is ADK's behaviour at that point.
 func (p *Plugin) Hooks() flow.Hooks {
 	h := flow.Hooks{Name: p.cfg.Name}
@@ -86,7 +87,7 @@ func (p *Plugin) hook(cc *flow.CallbackContext, ctx *flow.ToolContext, call abi.
 		access.Actions = actionsOf{ctx}
 	}
 	output, _, err := p.run(cc, &host.Call{Kind: abi.KindHook, Export: abi.ExportCall, Input: input,
-		Grants: p.grants, Limits: p.cfg.Hooks, Access: access}, string(call.Hook), call.CallID)
+		Grants: p.hooks, Limits: p.cfg.Hooks.Limits, Access: access}, string(call.Hook), call.CallID)
 	if err != nil {
 		return abi.HookAnswer{}, err
 	}
@@ -143,15 +144,8 @@ func (p *Plugin) onEvent(cc *flow.CallbackContext, ev *session.Event) (*session.
 	return replaced, err
 }
 
-// A requestDoc is a request as guests see it.
-type requestDoc struct {
-	Model    string                       `json:"model,omitempty"`
-	Contents []*genai.Content             `json:"contents"`
-	Config   *genai.GenerateContentConfig `json:"config,omitempty"`
-}
-
 func (p *Plugin) beforeModel(cc *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
-	doc, err := json.Marshal(requestDoc{req.Model, req.Contents, req.Config})
+	doc, err := req.Document()
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +154,8 @@ func (p *Plugin) beforeModel(cc *flow.CallbackContext, req *flow.Request) (*sess
 		return nil, err
 	}
 	if a.Request != nil {
-		edited, err := decodeAnswer[requestDoc](a.Request)
-		if err != nil {
-			return nil, err
-		}
-		req.Contents = edited.Contents
-		if edited.Config != nil {
-			edited.Config.HTTPOptions = req.Config.HTTPOptions // where requests go is the host's business
-			req.Config = edited.Config
+		if err := req.SetDocument(a.Request); err != nil {
+			return nil, &flow.CallError{Code: abi.GuestOutputInvalid, Err: fmt.Errorf("hook answer: %w", err)}
 		}
 	}
 	return decodeAnswer[session.Response](a.Answer)
@@ -194,7 +182,7 @@ func (p *Plugin) afterModel(cc *flow.CallbackContext, resp *session.Response) (*
 }
 
 func (p *Plugin) onModelError(cc *flow.CallbackContext, req *flow.Request, cause error) (*session.Response, error) {
-	doc, err := json.Marshal(requestDoc{req.Model, req.Contents, req.Config})
+	doc, err := req.Document()
 	if err != nil {
 		return nil, err
 	}

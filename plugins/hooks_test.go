@@ -1,6 +1,7 @@
 package plugins_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestToolHooks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := plugins.Config{}
 			if c.name == "loops" {
-				cfg.Hooks = short
+				cfg.Hooks.Limits = short
 			}
 			z, witness := hooked(t, c.point, c.guest, cfg)
 			events := z.calls(call("c1", "tool", `{"n":1}`))
@@ -187,18 +188,58 @@ func TestOnModelErrorHook(t *testing.T) {
 	}
 }
 
-// Host calls of hooks look at the plugin's grants.
+// Host calls of hooks look at the grants of hooks, and those of tools at theirs.
 func TestHooksHaveGrants(t *testing.T) {
 	guest := hosttest.Guest{Says: []hosttest.Piece{hosttest.Text(`{"format":1,"answer":{"replies":[`), hosttest.Ask("state_set", `{"values":{"session:a":1}}`), hosttest.Text(`]}}`)}}
 	for _, c := range []struct {
-		grants []string
-		want   string
-	}{{nil, `{"replies":[{"code":"capability_denied","message":"needs state write session:a"}]}`}, {[]string{"state write session:a"}, `{"replies":[]}`}} {
-		z, _ := hooked(t, abi.BeforeTool, guest, plugins.Config{Grants: set(t, c.grants...)})
-		events := z.calls(call("c1", "tool", `{}`))
-		_, written := z.state()["a"]
-		if got := response(t, events, "c1"); got != c.want || written != (c.grants != nil) || len(z.records("capability.denied")) != 1-len(c.grants) {
-			t.Errorf("with %q: %s, written: %t, audited %+v", c.grants, got, written, z.records("capability.denied"))
+		name         string
+		tools, hooks []string
+		written      bool
+	}{
+		{"nothing", nil, nil, false},
+		{"its own", nil, []string{"state write session:a"}, true},
+		{"those of the tools", []string{"state write session:a"}, nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, denied := `{"replies":[{"code":"capability_denied","message":"needs state write session:a"}]}`, 1
+			if c.written {
+				want, denied = `{"replies":[]}`, 0
+			}
+			z, _ := hooked(t, abi.BeforeTool, guest, plugins.Config{Grants: set(t, c.tools...), Hooks: plugins.HookConfig{Grants: set(t, c.hooks...)}})
+			events := z.calls(call("c1", "tool", `{}`))
+			_, written := z.state()["a"]
+			if got := response(t, events, "c1"); got != want || written != c.written || len(z.records("capability.denied")) != denied {
+				t.Errorf("%s, written: %t, audited %+v; want %s, %t, %d", got, written, z.records("capability.denied"), want, c.written, denied)
+			}
+		})
+	}
+}
+
+// What a hook may never have is refused when the plugin is made, and what was not
+// asked for or exceeds the ceiling, too.
+func TestHookGrantsAreBounded(t *testing.T) {
+	for _, c := range []struct{ asks, grant, ceiling, want string }{
+		{"http GET a.example/*", "http GET a.example/*", "http GET a.example/*", "hooks: grant http GET a.example/*: a hook may have state, "},
+		{"secret use K at a.example", "secret use K at a.example", "secret use K at a.example", "hooks: grant secret"},
+		{"emit", "emit", "emit", "hooks: grant emit"},
+		{"transfer", "transfer", "transfer", "hooks: grant transfer"},
+		{"escalate", "escalate", "escalate", "hooks: grant escalate"},
+		{"log", "clock", "clock", "was not requested"},
+		{"log", "log", "clock", "exceeds the ceiling"},
+		{"log", "log", "log", ""},
+	} {
+		manifest := hosttest.Manifest("tool")
+		manifest.Requests = []string{c.asks}
+		module := load(t, manifest, map[string]hosttest.Guest{"tool": {}})
+		p, err := plugins.New(module, plugins.Config{Ceiling: set(t, c.ceiling), Hooks: plugins.HookConfig{Grants: set(t, c.grant)}})
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, plugins.ErrNotRequested) {
+				t.Errorf("grant %s: error %v, want %q", c.grant, err, c.want)
+			}
+			continue
+		}
+		if err != nil || !p.Grants().Empty() || strings.Join(p.HookGrants().Lines(), "") != c.grant {
+			t.Errorf("grant %s: error %v, tools have %q, hooks %q", c.grant, err, p.Grants().Lines(), p.HookGrants().Lines())
 		}
 	}
 }

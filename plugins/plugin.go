@@ -34,8 +34,8 @@ type Config struct {
 	Tools map[string]ToolConfig
 
 	Limits host.Limits       // of tool calls; a zero field: what the manifest asks, at most the default
-	Hooks  host.Limits       // of hook calls; a zero field: the default
-	Values map[string]string // plain values the guest may read; never secrets
+	Hooks  HookConfig        // what hook calls may do and use
+	Values map[string]string // plain values the guest may read, over those of the manifest; never secrets
 
 	Egress  *host.Egress  // for http; nil: every request is refused
 	Secrets *host.Secrets // that requests may use as far as they are granted; all are taken out of every answer
@@ -51,6 +51,21 @@ type Config struct {
 	Trace func(tool, callID string, call host.HostCall)
 }
 
+// A HookConfig is what an app makes of a plugin's hooks. Nothing that is given to
+// its tools is given to them. The zero value grants nothing and has the default
+// limits, which are those of guards.
+type HookConfig struct {
+	// Grants are what hook calls may do: each covered by what the manifest asks and
+	// by the ceiling, and of a kind that a hook may have. A hook sees every message
+	// and every request, so it may not have http, secret or emit, and it does not
+	// decide who goes on, so neither transfer nor escalate.
+	Grants capability.Set
+	Limits host.Limits
+}
+
+// hookKinds are the kinds of access that hooks may have.
+var hookKinds = []string{"state", "artifact", "memory", "kv", "clock", "random", "log", "confirm", "skip-summary"}
+
 // A ToolConfig is what an app makes of one tool.
 type ToolConfig struct {
 	As         string          // the name the model sees; default the manifest's
@@ -63,7 +78,8 @@ type ToolConfig struct {
 type Plugin struct {
 	module *host.Module
 	cfg    Config
-	grants capability.Set
+	grants capability.Set // of tool calls
+	hooks  capability.Set // of hook calls
 	tools  []flow.Tool
 }
 
@@ -74,14 +90,17 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	cfg.Values = maps.Clone(cfg.Values)
+	values := maps.Clone(m.Config)
+	if values == nil {
+		values = map[string]string{}
+	}
+	maps.Copy(values, cfg.Values)
+	cfg.Values = values
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: millis(m.Limits.WallMS), Fuel: m.Limits.Fuel,
-		HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
-	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(asked))
-	cfg.Hooks = fill(cfg.Hooks, host.DefaultLimits(abi.KindHook))
+	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)))
+	cfg.Hooks.Limits = fill(cfg.Hooks.Limits, host.DefaultLimits(abi.KindHook))
 	requests, err := capability.ParseSet(m.Requests)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: manifest: %w", cfg.Name, err)
@@ -89,7 +108,16 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 	if err := coveredBy(cfg.Name, cfg.Grants, requests, cfg.Ceiling); err != nil {
 		return nil, err
 	}
-	p := &Plugin{module: module, cfg: cfg, grants: capability.Effective(requests, cfg.Ceiling, cfg.Grants)}
+	if err := coveredBy(cfg.Name, cfg.Hooks.Grants, requests, cfg.Ceiling); err != nil {
+		return nil, err
+	}
+	for _, c := range cfg.Hooks.Grants.Capabilities() {
+		if !slices.Contains(hookKinds, c.Kind()) {
+			return nil, &GrantError{Plugin: cfg.Name, Grant: c.String(), Hook: true}
+		}
+	}
+	p := &Plugin{module: module, cfg: cfg, grants: capability.Effective(requests, cfg.Ceiling, cfg.Grants),
+		hooks: capability.Effective(requests, cfg.Ceiling, cfg.Hooks.Grants)}
 	left := maps.Clone(cfg.Tools)
 	for _, t := range m.Tools {
 		tool, err := p.tool(t, cfg.Tools[t.Name])
@@ -113,6 +141,7 @@ func fill(l, d host.Limits) host.Limits {
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
 		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
 		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),
+		VarBytes: cmp.Or(l.VarBytes, d.VarBytes),
 	}
 }
 
@@ -126,12 +155,16 @@ type GrantError struct {
 	Grant   string   // the line of the app
 	Asks    []string // what the manifest asks, if that is the bound
 	Ceiling bool     // the operator's ceiling is the bound
+	Hook    bool     // hooks may not have grants of this kind
 }
 
 // Error names the grant and the bound.
 func (e *GrantError) Error() string {
 	if e.Ceiling {
 		return fmt.Sprintf("plugin %s: %s exceeds the ceiling", e.Plugin, e.Grant)
+	}
+	if e.Hook {
+		return fmt.Sprintf("plugin %s: hooks: grant %s: a hook may have %s", e.Plugin, e.Grant, strings.Join(hookKinds, ", "))
 	}
 	asks := "nothing"
 	if len(e.Asks) > 0 {
@@ -165,8 +198,11 @@ func (p *Plugin) Name() string { return p.cfg.Name }
 // Module returns the module.
 func (p *Plugin) Module() *host.Module { return p.module }
 
-// Grants returns what calls of the plugin are granted at most.
+// Grants returns what calls of the plugin's tools are granted at most.
 func (p *Plugin) Grants() capability.Set { return p.grants }
+
+// HookGrants returns what calls of the plugin's hooks are granted.
+func (p *Plugin) HookGrants() capability.Set { return p.hooks }
 
 // Tools returns the plugin's tools in the order of the manifest. The slice is the
 // caller's.

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/flow"
@@ -85,7 +86,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
 		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
 		Grants: permit.Grants(), Limits: p.cfg.Limits, Now: now,
-		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit},
+		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit, Egress: p.cfg.Egress},
 	}, t.spec.Name, ctx.CallID())
 	outcome := flow.Outcome{Receipt: receipt}
 	if err != nil {
@@ -97,7 +98,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 		return flow.Outcome{Receipt: receipt}, &flow.CallError{Code: code, Text: text, Err: err, Receipt: receipt}
 	}
 	if t.tool.Raw {
-		if outcome.Result, err = abi.Canonical(output); err != nil {
+		if outcome.Result, err = rawResult(t.tool.Output, output); err != nil {
 			return fail(abi.GuestOutputInvalid, "", err)
 		}
 		return outcome, nil
@@ -113,12 +114,29 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	return outcome, nil
 }
 
+// rawResult returns what a plain Extism export answered, in canonical form: JSON,
+// or else text. For a tool whose schema says string, what is no JSON string is text.
+func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
+	var says struct {
+		Type any `json:"type"`
+	}
+	_ = json.Unmarshal(schema, &says) // no schema says nothing
+	canonical, err := abi.Canonical(output)
+	if err == nil && (says.Type != "string" || canonical[0] == '"') {
+		return canonical, nil
+	}
+	if utf8.Valid(output) {
+		return abi.Marshal(string(output))
+	}
+	return nil, fmt.Errorf("%w, and not UTF-8", err)
+}
+
 // run calls the guest and turns what is not an answer into a [flow.CallError].
 // Host calls that were refused are audited, and answers in which a secret was
 // found; if they cannot be, the call fails.
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
 	call.Config = p.cfg.Values
-	call.Access.Egress, call.Access.Secrets, call.Access.Memory = p.cfg.Egress, p.cfg.Secrets, memoryOf{cc}
+	call.Access.Secrets, call.Access.Memory = p.cfg.Secrets, memoryOf{cc}
 	if key := cc.Session(); p.cfg.KV != nil {
 		call.Access.KV = p.cfg.KV.Scope(host.KVScope{Tenant: key.Tenant, App: key.App, Owner: "plugin " + p.cfg.Name})
 	}
@@ -195,5 +213,3 @@ func panicText(detail string) (string, bool) {
 	text, _, _ = strings.Cut(text, `\n`)
 	return strings.TrimSuffix(text, " [recovered]"), text != ""
 }
-
-func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

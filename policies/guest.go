@@ -241,14 +241,23 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 }
 
 // dryQuestion is what a guard must be able to judge before it is trusted with
-// real questions: an unknown tool without arguments, or an empty result.
+// real questions: an unknown tool without arguments, or an empty document.
 func dryQuestion(phase abi.Phase) *abi.Question {
 	doc := json.RawMessage("{}")
 	q := &abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, Nonce: strings.Repeat("0", 32), DocumentSHA256: abi.Digest(doc),
-		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1,
-		Call: &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}}
-	if phase == abi.PhaseResult {
-		q.Result = doc
+		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1}
+	switch phase {
+	case abi.PhaseMessage:
+		q.Message = doc
+	case abi.PhaseRequest:
+		q.Request = doc
+	case abi.PhaseResponse:
+		q.Response = doc
+	case abi.PhaseCall, abi.PhaseResult:
+		q.Call = &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}
+		if phase == abi.PhaseResult {
+			q.Result = doc
+		}
 	}
 	return q
 }

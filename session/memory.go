@@ -126,6 +126,15 @@ func (m *Memory) BeginCall(_ context.Context, call Call) error {
 	if _, ok := k.callIndex[call.ID]; ok {
 		return fmt.Errorf("call %s of run %s: %w", call.ID.Call, call.ID.Run, ErrExists)
 	}
+	if call.Approval != "" {
+		q, err := k.question(call.Approval)
+		if err != nil {
+			return err
+		}
+		if err := q.Spend(); err != nil {
+			return err
+		}
+	}
 	call.CallEnd = CallEnd{State: CallIntent}
 	k.callIndex[call.ID] = len(k.calls)
 	k.calls = append(k.calls, call)
@@ -183,7 +192,7 @@ func (m *Memory) Ask(_ context.Context, q Question) error {
 	if err != nil {
 		return err
 	}
-	if k.question(q.ID) != nil {
+	if _, err := k.question(q.ID); err == nil {
 		return fmt.Errorf("question %s: %w", q.ID, ErrExists)
 	}
 	q.State = Pending
@@ -210,7 +219,11 @@ func (m *Memory) Questions(_ context.Context, key Key) ([]Question, error) {
 func (m *Memory) Decide(_ context.Context, key Key, id string, d Decision) (Question, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	q, err := m.findQuestion(key, id)
+	k, err := m.find(key)
+	if err != nil {
+		return Question{}, err
+	}
+	q, err := k.question(id)
 	if err != nil {
 		return Question{}, err
 	}
@@ -218,17 +231,6 @@ func (m *Memory) Decide(_ context.Context, key Key, id string, d Decision) (Ques
 		return Question{}, err
 	}
 	return q.clone(), nil
-}
-
-// Spend implements [Store].
-func (m *Memory) Spend(_ context.Context, key Key, id string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	q, err := m.findQuestion(key, id)
-	if err != nil {
-		return err
-	}
-	return q.Spend()
 }
 
 func (m *Memory) find(key Key) (*kept, error) {
@@ -239,25 +241,13 @@ func (m *Memory) find(key Key) (*kept, error) {
 	return k, nil
 }
 
-func (m *Memory) findQuestion(key Key, id string) (*Question, error) {
-	k, err := m.find(key)
-	if err != nil {
-		return nil, err
-	}
-	q := k.question(id)
-	if q == nil {
-		return nil, fmt.Errorf("question %s: %w", id, ErrNotFound)
-	}
-	return q, nil
-}
-
-func (k *kept) question(id string) *Question {
+func (k *kept) question(id string) (*Question, error) {
 	for i := range k.questions {
 		if k.questions[i].ID == id {
-			return &k.questions[i]
+			return &k.questions[i], nil
 		}
 	}
-	return nil
+	return nil, fmt.Errorf("question %s: %w", id, ErrNotFound)
 }
 
 func (m *Memory) apply(key Key, k *kept, delta map[string]any, keepTemp bool) {

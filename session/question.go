@@ -27,7 +27,7 @@ func (q *Question) Decide(d Decision) error {
 	return nil
 }
 
-// Spend applies [Store.Spend] to a question that a store holds.
+// Spend uses an approved question up: see [Store.BeginCall].
 func (q *Question) Spend() error {
 	switch q.State {
 	case Approved:

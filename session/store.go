@@ -85,7 +85,12 @@ type Store interface {
 	Append(ctx context.Context, key Key, event *Event) error
 
 	// BeginCall records the intent to run a call, durably, before its effect. A
-	// call with the same run, id and attempt is [ErrExists]: it must not run.
+	// call with the same run, id and attempt is [ErrExists]: it must not run. A
+	// call that names an approval spends it in the same step: the question moves
+	// from approved to used by compare and set, so an approval runs one call and is
+	// not lost without one. It must not run, and is not recorded, if there is no
+	// such question ([ErrNotFound]), its approval was spent ([ErrUsed]) or it has
+	// none ([ErrDecided]).
 	BeginCall(ctx context.Context, call Call) error
 
 	// EndCall records how a begun call ended; state is CallDone, CallDenied or
@@ -108,11 +113,6 @@ type Store interface {
 	// session, and [ErrExpired] the one for a question past its time. A digest
 	// in d that is not the question's is [ErrMismatch], and changes nothing.
 	Decide(ctx context.Context, key Key, id string, d Decision) (Question, error)
-
-	// Spend moves an approved question to used, again by compare and set, so an
-	// approval runs a call once. It returns [ErrUsed] when it was spent, and
-	// [ErrDecided] when the question is in no state to be spent.
-	Spend(ctx context.Context, key Key, id string) error
 }
 
 // A CallID names one attempt to run a call. Attempt is 0, or 1 when the call
@@ -142,6 +142,7 @@ type Call struct {
 	Tool       string    `json:"tool"`
 	Module     string    `json:"module,omitempty"` // digest of the handler's module
 	ArgsSHA256 string    `json:"args_sha256"`
+	Approval   string    `json:"approval,omitempty"` // id of the question whose approval the call spends
 	Began      time.Time `json:"began"`
 	CallEnd
 }

@@ -32,10 +32,20 @@ func configCheckCommand(e *env) *cobra.Command {
 			}
 			defer closeAll()
 			for _, p := range rt.Plugins {
-				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()))
+				hooks := ""
+				if len(p.Module().Manifest().Hooks) > 0 {
+					hooks = "  hooks " + grantsText(p.HookGrants().Lines())
+				}
+				fmt.Fprintf(e.stdout, "ok  plugin %s  %s  %s%s\n", p.Name(), p.Module().Digest().Short(), grantsText(p.Grants().Lines()), hooks)
 			}
 			for _, g := range rt.Guards {
 				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v\n", g.Name(), g.Phases())
+			}
+			for _, g := range rt.Monitors {
+				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v  monitor: changes nothing\n", g.Name(), g.Phases())
+			}
+			if len(rt.Guards) == 0 && len(rt.Monitors) > 0 {
+				fmt.Fprintln(e.stderr, "warning: every guard is in monitor mode: nothing is denied")
 			}
 			for _, m := range file.MCP {
 				fmt.Fprintf(e.stdout, "--  mcp %s  reached by the first run: %s\n", m.Name, foreign(m.Where(), false))

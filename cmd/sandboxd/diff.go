@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -38,6 +39,7 @@ func diff(before, now *inspection) []change {
 		d.sets("export", before.Module.Exports, now.Module.Exports, false)
 	}
 	d.limits(before.Limits, now.Limits)
+	d.config(old.Config, new.Config)
 	if old.Version != new.Version {
 		d.replace("version", old.Version, new.Version, false)
 	}
@@ -193,6 +195,19 @@ func (d *differ) limits(old, new *limitPair) {
 	row("fuel", old.Asks.Fuel, new.Asks.Fuel, fuel)
 	row("host calls", int64(old.Asks.HostCalls), int64(new.Asks.HostCalls), count)
 	row("output", old.Asks.OutputBytes, new.Asks.OutputBytes, size)
+	row("http", old.Asks.HTTPBytes, new.Asks.HTTPBytes, size)
+	row("variables", old.Asks.VarBytes, new.Asks.VarBytes, size)
+}
+
+// config compares the values that tools read if the app says nothing.
+func (d *differ) config(old, new map[string]string) {
+	lines := func(m map[string]string) (all []string) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			all = append(all, fmt.Sprintf("%s = %q", key, m[key]))
+		}
+		return all
+	}
+	d.sets("config", lines(old), lines(new), false)
 }
 
 func names[T ~string](all []T) []string {

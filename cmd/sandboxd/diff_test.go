@@ -34,6 +34,9 @@ func TestDiffWidens(t *testing.T) {
 		{"guard looks away", func(m *abi.Manifest) { m.Guards[0].Phases = m.Guards[0].Phases[:1] }, true, false},
 		{"guard rewrites", func(m *abi.Manifest) { m.Guards[0].Mutates = []abi.Phase{abi.PhaseCall} }, true, false},
 		{"limit", func(m *abi.Manifest) { m.Limits.MemoryBytes = 1 << 20 }, false, true},
+		{"limit of requests", func(m *abi.Manifest) { m.Limits.HTTPBytes = 1 << 10 }, false, true},
+		{"limit of variables", func(m *abi.Manifest) { m.Limits.VarBytes = 1 << 10 }, false, true},
+		{"config", func(m *abi.Manifest) { m.Config = map[string]string{"k": "v"} }, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			look := func(m *abi.Manifest) *inspection { return &inspection{Manifest: m, Limits: limitsOf(m)} }

@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // A guestFile is a module that the user named by its file or by the folder of its
@@ -20,24 +24,68 @@ type guestFile struct {
 	took  time.Duration      // from the compiled source to a packed module
 }
 
-// openGuest reads a module's file, or builds and packs the plugin in a folder.
-func (e *env) openGuest(ctx context.Context, m app.Modules, name string) (*guestFile, error) {
+// openGuest reads the file of a module or of an Extism manifest, or builds and
+// packs the plugin in a folder. manifestName is the file of a manifest to pack; it
+// may be empty.
+func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName string) (*guestFile, error) {
 	g := &guestFile{name: name}
+	manifest, err := e.readManifest(manifestName)
+	if err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(e.path(name))
 	if err != nil {
 		return nil, &fileError{name, err}
 	}
 	if !info.IsDir() {
-		g.wasm, err = e.readFile(name)
-		return g, err
+		data, err := e.readFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if g.wasm, err = m.Import(ctx, e.path(name), data, manifest); err != nil {
+			return nil, importError(name, data, err)
+		}
+		return g, nil
 	}
 	start := time.Now()
-	wasm, built, err := m.Build(ctx, e.path(name))
+	wasm, built, err := m.Build(ctx, e.path(name), manifest)
 	if err != nil {
 		return nil, moduleError(name, built.Wasm, err)
 	}
 	g.wasm, g.built, g.took = wasm, &built, time.Since(start)-built.Took
 	return g, nil
+}
+
+// importError says why the file that the user named is no module.
+func importError(name string, data []byte, err error) error {
+	if e, ok := errors.AsType[*app.Error](err); ok {
+		c := explain(e)
+		c.What = name + ": " + c.What
+		return c
+	}
+	return moduleError(name, data, err)
+}
+
+// readManifest reads the file of a manifest; there is none for no name.
+func (e *env) readManifest(name string) (*abi.Manifest, error) {
+	if name == "" {
+		return nil, nil
+	}
+	data, err := e.readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := app.ParseManifest(data)
+	if err != nil {
+		return nil, &commandError{What: fmt.Sprintf("%s: %v", name, err), Code: abi.ConfigInvalid, Exit: exitMisused}
+	}
+	return m, nil
+}
+
+// manifestFlag adds the flag that names a manifest.
+func manifestFlag(c *cobra.Command, name *string) {
+	c.Flags().StringVar(name, "manifest", "", "take the manifest from `FILE`, in JSON or YAML")
+	groupFlags(c, "input", "manifest")
 }
 
 // load checks and compiles the module.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/host"
@@ -46,6 +45,8 @@ type limitSet struct {
 	Fuel        int64 `json:"fuel"`
 	HostCalls   int   `json:"host_calls"`
 	OutputBytes int64 `json:"output_bytes"`
+	HTTPBytes   int64 `json:"http_bytes"`
+	VarBytes    int64 `json:"var_bytes"`
 }
 
 // A structure is what the binary declares.
@@ -151,10 +152,9 @@ func limitsOf(m *abi.Manifest) *limitPair {
 		kind = abi.KindGuard
 	}
 	most := host.DefaultLimits(kind)
-	asks := most.Narrow(host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
-		Fuel: m.Limits.Fuel, HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes})
+	asks := most.Narrow(host.Asked(m.Limits))
 	set := func(l host.Limits) limitSet {
-		return limitSet{l.MemoryBytes, l.Wall.Milliseconds(), l.Fuel, l.HostCalls, l.OutputBytes}
+		return limitSet{l.MemoryBytes, l.Wall.Milliseconds(), l.Fuel, l.HostCalls, l.OutputBytes, l.HTTPBytes, l.VarBytes}
 	}
 	return &limitPair{set(asks), set(most)}
 }

@@ -33,7 +33,7 @@ type buildReport struct {
 }
 
 func pluginBuildCommand(e *env) *cobra.Command {
-	var out string
+	var out, manifest string
 	var verify, asJSON bool
 	c := &cobra.Command{
 		Use: "build [DIR]", Short: "Build a plugin from its source",
@@ -46,17 +46,18 @@ func pluginBuildCommand(e *env) *cobra.Command {
 			if len(args) > 0 {
 				dir = args[0]
 			}
-			return e.buildPlugin(c.Context(), dir, out, verify, asJSON)
+			return e.buildPlugin(c.Context(), dir, manifest, out, verify, asJSON)
 		},
 	}
 	c.Flags().StringVar(&out, "out", "", "write the module to `FILE`")
 	c.Flags().BoolVar(&verify, "verify", false, "build a second time in another folder and compare the bytes")
 	jsonFlag(c, &asJSON)
+	manifestFlag(c, &manifest)
 	groupFlags(c, "output", "out")
 	return c
 }
 
-func (e *env) buildPlugin(ctx context.Context, dir, out string, verify, asJSON bool) error {
+func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify, asJSON bool) error {
 	if info, err := os.Stat(e.path(dir)); err != nil {
 		return &fileError{dir, err}
 	} else if !info.IsDir() {
@@ -67,7 +68,7 @@ func (e *env) buildPlugin(ctx context.Context, dir, out string, verify, asJSON b
 		return err
 	}
 	defer engine.Close()
-	g, err := e.openGuest(ctx, modules, dir)
+	g, err := e.openGuest(ctx, modules, dir, manifest)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (e *env) buildPlugin(ctx context.Context, dir, out string, verify, asJSON b
 		}
 	}
 	if verify {
-		if err := e.buildAgain(ctx, modules, dir, g.wasm); err != nil {
+		if err := e.buildAgain(ctx, modules, dir, manifest, g.wasm); err != nil {
 			return err
 		}
 	}
@@ -112,7 +113,11 @@ func (e *env) buildPlugin(ctx context.Context, dir, out string, verify, asJSON b
 
 // buildAgain builds a copy of the source in a folder of its own, with nothing
 // remembered, and compares what comes out.
-func (e *env) buildAgain(ctx context.Context, m app.Modules, dir string, want []byte) error {
+func (e *env) buildAgain(ctx context.Context, m app.Modules, dir, manifestName string, want []byte) error {
+	manifest, err := e.readManifest(manifestName)
+	if err != nil {
+		return err
+	}
 	temp, err := os.MkdirTemp("", "sandboxd-verify-")
 	if err != nil {
 		return err
@@ -123,7 +128,7 @@ func (e *env) buildAgain(ctx context.Context, m app.Modules, dir string, want []
 		return &fileError{dir, err}
 	}
 	m.Builds = filepath.Join(temp, "builds")
-	wasm, built, err := m.Build(ctx, filepath.Join(temp, "source", below))
+	wasm, built, err := m.Build(ctx, filepath.Join(temp, "source", below), manifest)
 	if err != nil {
 		return moduleError(dir+" copied to another folder", built.Wasm, err)
 	}

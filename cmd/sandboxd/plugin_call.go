@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -22,8 +22,8 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// callTool calls a tool through the dispatcher: a run of an agent whose model
-// asks for this call and nothing else.
+// callTool calls a tool through the dispatcher, as the tool of an agent that has
+// nothing but this plugin.
 func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 	m := module.Manifest()
 	if err := r.chooseTool(m); err != nil {
@@ -33,9 +33,7 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 	if err != nil {
 		return err
 	}
-	asked := host.Limits{MemoryBytes: m.Limits.MemoryBytes, Wall: time.Duration(m.Limits.WallMS) * time.Millisecond,
-		Fuel: m.Limits.Fuel, HostCalls: m.Limits.HostCalls, OutputBytes: m.Limits.OutputBytes}
-	limits := host.DefaultLimits(abi.KindTool).Narrow(asked).Narrow(r.asked)
+	limits := host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)).Narrow(r.asked)
 	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(),
 		Secrets: r.values, KV: host.NewMemoryKV(r.clock()),
 		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
@@ -43,21 +41,64 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 		return err
 	}
 	var ended flow.CallResult
-	call := &genai.FunctionCall{ID: "call-1", Name: r.tool, Args: args}
-	runner, key, err := r.runner(ctx, plugin, call, flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }})
+	runner, key, err := r.runner(ctx, plugin, flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }})
 	if err != nil {
 		return err
 	}
+	acts, err := call(ctx, runner, key, flow.DirectCall{Tool: r.tool, Args: args})
+	if err != nil {
+		return err
+	}
+	return r.report(m, &ended, acts, limits)
+}
+
+// callInApp calls a tool of an app: of the first agent that lists it, with the
+// app's hooks, guards, grants and audit, in a session of its own.
+func (r *toolRun) callInApp(ctx context.Context) error {
+	file, err := app.Load(r.path(r.flags.app))
+	if err != nil {
+		return err
+	}
+	args, err := r.arguments()
+	if err != nil {
+		return err
+	}
+	var agent string
+	file.EachAgent(func(_ string, a *app.Agent) {
+		if agent == "" && slices.Contains(a.Tools, r.tool) {
+			agent = a.Name
+		}
+	})
+	var ended flow.CallResult
+	rt, closeAll, err := r.openApp(ctx, file, app.Options{Logger: r.logger(false), Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) },
+		Observer: flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }}})
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	key, err := rt.Session(ctx, localUser, "s-"+strings.ToLower(rand.Text()[:12]))
+	if err != nil {
+		return err
+	}
+	acts, err := call(ctx, rt.Runner, key, flow.DirectCall{Agent: agent, Tool: r.tool, Args: args})
+	if err != nil {
+		return err
+	}
+	return r.report(nil, &ended, acts, host.DefaultLimits(abi.KindTool))
+}
+
+// call makes one call and returns what it asked of the flow.
+func call(ctx context.Context, runner *flow.Runner, key session.Key, in flow.DirectCall) (session.Actions, error) {
 	var acts session.Actions
-	for ev, err := range runner.Run(ctx, key, flow.Text("call the tool")) {
+	for ev, err := range runner.Call(ctx, key, in) {
 		if err != nil {
-			return err
+			return acts, err
 		}
 		if len(ev.Responses()) > 0 {
 			acts = ev.Actions
 		}
 	}
-	return r.report(m, &ended, acts, limits)
+	return acts, nil
 }
 
 // chooseTool checks that the module has the tool, or picks its only one.
@@ -113,8 +154,8 @@ func (r *toolRun) clock() func() time.Time {
 	return func() time.Time { return r.now }
 }
 
-// runner wires the one run, with the state and artifacts of the command line.
-func (r *toolRun) runner(ctx context.Context, plugin *plugins.Plugin, call *genai.FunctionCall, o flow.Observer) (*flow.Runner, session.Key, error) {
+// runner wires the one call, with the state and artifacts of the command line.
+func (r *toolRun) runner(ctx context.Context, plugin *plugins.Plugin, o flow.Observer) (*flow.Runner, session.Key, error) {
 	key := session.Key{App: "plugin-run", User: "author", ID: "run-1"}
 	state, err := r.state()
 	if err != nil {
@@ -142,7 +183,7 @@ func (r *toolRun) runner(ctx context.Context, plugin *plugins.Plugin, call *gena
 			return nil, key, misuse("", "--artifact: %v", err)
 		}
 	}
-	agent := &flow.Agent{Name: "plugin_run", Model: &oneCall{call: call}, Tools: plugin.Tools()}
+	agent := &flow.Agent{Name: "plugin_run", Tools: plugin.Tools()}
 	runner, err := flow.NewRunner(agent, store, flow.Config{Artifacts: artifacts, Observer: o, Now: r.clock()})
 	return runner, key, err
 }
@@ -242,6 +283,9 @@ func detailLines(detail string) []string {
 func (r *toolRun) failureHint(m *abi.Manifest, code abi.Code) string {
 	switch code {
 	case abi.ArgsInvalid:
+		if r.file == "" {
+			return "sandboxd plugin inspect shows the arguments of a plugin's tools"
+		}
 		return fmt.Sprintf("sandboxd plugin inspect %s shows the arguments", r.file)
 	case abi.GuestMemory:
 		return fmt.Sprintf("read in pieces, or raise the limit: at most %s", size(host.DefaultLimits(abi.KindTool).MemoryBytes))
@@ -271,6 +315,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
 	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now,
+		Config: module.Manifest().Config,
 		Access: host.Access{Egress: r.egress, Secrets: r.values, KV: host.NewMemoryKV(r.clock()).Scope(host.KVScope{}), Log: func(string, string) {}}, Trace: r.trace.call})
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
 	if failed, ok := errors.AsType[*host.GuestError](err); ok {
@@ -306,25 +351,4 @@ func (r *toolRun) input() ([]byte, error) {
 		return r.readFile(text)
 	}
 	return r.value(r.flags.input)
-}
-
-// A oneCall is a model that asks for one call, and when it is answered has no
-// more to say.
-type oneCall struct {
-	call  *genai.FunctionCall
-	asked atomic.Bool
-}
-
-// Name implements [flow.Model].
-func (m *oneCall) Name() string { return "one-call" }
-
-// Generate implements [flow.Model].
-func (m *oneCall) Generate(context.Context, *flow.Request, bool) iter.Seq2[*session.Response, error] {
-	return func(yield func(*session.Response, error) bool) {
-		content := genai.NewContentFromText("done", genai.RoleModel)
-		if !m.asked.Swap(true) {
-			content = &genai.Content{Role: genai.RoleModel, Parts: []*genai.Part{{FunctionCall: m.call}}}
-		}
-		yield(&session.Response{Content: content}, nil)
-	}
 }

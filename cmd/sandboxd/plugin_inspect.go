@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -20,6 +21,8 @@ type inspectFlags struct {
 	as   string
 	json bool
 	full bool
+
+	manifest string
 }
 
 func pluginInspectCommand(e *env) *cobra.Command {
@@ -27,7 +30,7 @@ func pluginInspectCommand(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use: "inspect FILE", Short: "Say what a module offers, wants and is",
 		Long: "Say what a module offers, what it wants and whether it is accepted, with every reason\nif it is not. " +
-			"FILE may be the folder of a plugin's source. Exit 1 if it is refused as what\nit declares to be.\n\n" +
+			"FILE may be the folder of a plugin's source, or an Extism\nmanifest. Exit 1 if it is refused as what\nit declares to be.\n\n" +
 			"With --diff, say what FILE changes over another module, what it widens first. Exit 1 if\nit widens anything.",
 		Example: "sandboxd plugin inspect weather.wasm\nsandboxd plugin inspect weather.wasm --diff weather-old.wasm",
 		Args:    exactly("FILE"),
@@ -42,6 +45,7 @@ func pluginInspectCommand(e *env) *cobra.Command {
 	c.Flags().StringVar(&f.as, "as", "", "judge it as a `ROLE`, plugin or guard, whatever it declares")
 	c.Flags().BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
+	manifestFlag(c, &f.manifest)
 	groupFlags(c, "input", "diff", "as")
 	groupFlags(c, "output", "full")
 	return c
@@ -53,19 +57,19 @@ func (e *env) inspectPlugin(ctx context.Context, f *inspectFlags, name string) e
 		return err
 	}
 	defer engine.Close()
-	look := func(name string) (*inspection, error) {
-		g, err := e.openGuest(ctx, modules, name)
+	look := func(name, manifest string) (*inspection, error) {
+		g, err := e.openGuest(ctx, modules, name, manifest)
 		if err != nil {
 			return nil, err
 		}
 		return inspect(ctx, engine, name, g.wasm, []role{asPlugin, asGuard})
 	}
-	now, err := look(name)
+	now, err := look(name, f.manifest)
 	if err != nil {
 		return err
 	}
 	if f.diff != "" {
-		before, err := look(f.diff)
+		before, err := look(f.diff, "")
 		if err != nil {
 			return err
 		}
@@ -204,12 +208,19 @@ func (e *env) printWants(r *inspection, show func(string) string) {
 	}
 	tw.Flush()
 	row := func(name string, l limitSet) {
-		fmt.Fprintf(w, "%-14s memory %-8s wall %-7s fuel %-7s host calls %-6s output %s\n", name, size(l.MemoryBytes),
-			took(time.Duration(l.WallMS)*time.Millisecond), fuel(l.Fuel), count(int64(l.HostCalls)), size(l.OutputBytes))
+		fmt.Fprintf(w, "%-14s memory %-8s wall %-7s fuel %-7s host calls %-6s output %-8s http %-8s variables %s\n", name, size(l.MemoryBytes),
+			took(time.Duration(l.WallMS)*time.Millisecond), fuel(l.Fuel), count(int64(l.HostCalls)), size(l.OutputBytes), size(l.HTTPBytes), size(l.VarBytes))
 	}
 	fmt.Fprintln(w)
 	row("LIMITS  asks", r.Limits.Asks)
 	row("        most", r.Limits.Most)
+	for i, key := range slices.Sorted(maps.Keys(r.Manifest.Config)) {
+		title := ""
+		if i == 0 {
+			title = "CONFIG"
+		}
+		fmt.Fprintf(w, "%-8s%s = %q\n", title, show(key), show(r.Manifest.Config[key]))
+	}
 }
 
 func printStructure(w io.Writer, s *structure, show func(string) string) {

@@ -27,17 +27,16 @@ func pluginPackCommand(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use: "pack FILE", Short: "Write a manifest into a module that was built elsewhere",
 		Long: "Write into a module what it says of itself, asked in the sandbox without a grant,\nor a manifest from a file, and put it " +
-			"through the checks that an upload meets. A plain\nExtism plugin gets its manifest from a file that maps exports to tools.",
+			"through the checks that an upload meets. A plain\nExtism plugin gets its manifest from a file that maps exports to tools. FILE may be\nan Extism manifest, whose module is written to --out.",
 		Example: "sandboxd plugin pack weather.wasm\nsandboxd plugin pack calc.wasm --manifest calc.yaml --out calc.packed.wasm",
 		Args:    exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return e.packPlugin(c.Context(), args[0], manifest, out, asJSON)
 		},
 	}
-	c.Flags().StringVar(&manifest, "manifest", "", "take the manifest from `FILE`, in JSON or YAML")
 	c.Flags().StringVar(&out, "out", "", "write the module to `FILE`; default the same file")
 	jsonFlag(c, &asJSON)
-	groupFlags(c, "input", "manifest")
+	manifestFlag(c, &manifest)
 	groupFlags(c, "output", "out")
 	return c
 }
@@ -50,24 +49,27 @@ func (e *env) packPlugin(ctx context.Context, name, manifestName, out string, as
 	if err != nil {
 		return err
 	}
-	var manifest *abi.Manifest
-	if manifestName != "" {
-		data, err := e.readFile(manifestName)
-		if err != nil {
-			return err
-		}
-		if manifest, err = app.ParseManifest(data); err != nil {
-			return &commandError{What: fmt.Sprintf("%s: %v", manifestName, err), Code: abi.ConfigInvalid, Exit: exitMisused}
-		}
+	if out == "" && app.IsExtism(wasm) {
+		return misuse("add --out FILE", "%s: an Extism manifest is no module to write into", name)
+	}
+	manifest, err := e.readManifest(manifestName)
+	if err != nil {
+		return err
 	}
 	engine, modules, err := e.modules(ctx)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
-	packed, err := modules.Pack(ctx, wasm, manifest)
+	pack := modules.Pack
+	if app.IsExtism(wasm) {
+		pack = func(ctx context.Context, data []byte, manifest *abi.Manifest) ([]byte, error) {
+			return modules.Import(ctx, e.path(name), data, manifest)
+		}
+	}
+	packed, err := pack(ctx, wasm, manifest)
 	if err != nil {
-		return moduleError(name, wasm, err)
+		return importError(name, wasm, err)
 	}
 	module, err := (&guestFile{name: name, wasm: packed}).load(ctx, engine)
 	if err != nil {

@@ -19,8 +19,10 @@ import (
 )
 
 type pluginRunFlags struct {
+	app       string
 	args      string
 	export    string
+	manifest  string
 	input     string
 	grants    []string
 	state     []string
@@ -40,16 +42,28 @@ func pluginRunCommand(e *env) *cobra.Command {
 		Use: "run [TOOL] [FILE]", Short: "Call one tool of a plugin",
 		Long: "Call a tool as an app does, through the checks of its arguments and result, in the\nsandbox, with the grants that are named here and no " +
 			"others. The result goes to standard\noutput, the receipt to standard error.\n\n" +
-			"An argument that names a file is the module; it may also be the folder of a plugin's\nsource, as the current one is if nothing is named. " +
-			"TOOL may be left out if there is but one.\n\nWith --export, call an export of any module directly and print the bytes it answers.\n" +
+			"An argument that names a file is the module, or an Extism manifest; it may also be the\nfolder of a plugin's source, as the current one is if nothing is named. " +
+			"TOOL may be left out if there is but one.\n\nWith --app, call a tool of an app as its agents do: its hooks, guards, grants and audit\nare " +
+			"those of the app.\n\nWith --export, call an export of any module directly and print the bytes it answers.\n" +
 			"Without --replay, requests go to the network.",
 		Example: "sandboxd plugin run get_weather --args '{\"place\":\"Oslo\"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json\n" +
+			"sandboxd plugin run --app examples/weather get_weather --args '{\"place\":\"Oslo\"}'\n" +
 			"sandboxd plugin run calc.wasm --export add --input '{\"a\":1,\"b\":2}'",
 		Args: exactly("[TOOL]", "[FILE]"),
 		RunE: func(c *cobra.Command, args []string) error {
 			exported := c.Flags().Changed("export")
 			if exported && (c.Flags().Changed("args") || len(f.state)+len(f.artifacts) > 0) {
 				return misuse("a raw export takes --input", "--export: cannot be used with --args, --state and --artifact")
+			}
+			if f.app != "" {
+				for _, name := range []string{"export", "input", "grant", "state", "artifact", "secret", "replay", "limit", "now"} {
+					if c.Flags().Changed(name) {
+						return misuse("with --app, "+app.FileName+" says it", "--%s: cannot be used with --app", name)
+					}
+				}
+				if len(args) != 1 {
+					return misuse("sandboxd plugin run --app APP TOOL", "--app: want the name of one tool")
+				}
 			}
 			if !exported && c.Flags().Changed("input") {
 				return misuse("a tool takes --args", "--input: needs --export")
@@ -58,6 +72,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
+	flags.StringVar(&f.app, "app", "", "call a tool of the app in the folder `APP`")
 	flags.StringVar(&f.args, "args", "{}", "arguments of the tool: `JSON`, @FILE, or - for standard input")
 	flags.StringVar(&f.export, "export", "", "call the export `NAME` of a module instead of a tool")
 	flags.StringVar(&f.input, "input", "", "input of the export: `TEXT`, FILE, @FILE, or - for standard input")
@@ -71,7 +86,8 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
-	groupFlags(c, "input", "args", "export", "input", "state", "artifact", "secret", "replay", "now")
+	manifestFlag(c, &f.manifest)
+	groupFlags(c, "input", "app", "args", "export", "input", "state", "artifact", "secret", "replay", "now")
 	groupFlags(c, "grants", "grant")
 	groupFlags(c, "limits", "limit")
 	groupFlags(c, "output", "trace", "full")
@@ -95,6 +111,10 @@ type toolRun struct {
 
 func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) error {
 	r := &toolRun{env: e, flags: f, trace: tracer{env: e, all: f.trace, full: f.full}}
+	if f.app != "" {
+		r.tool = args[0]
+		return r.callInApp(ctx)
+	}
 	if err := r.name(args); err != nil {
 		return err
 	}
@@ -106,7 +126,7 @@ func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) e
 		return err
 	}
 	defer engine.Close()
-	g, err := e.openGuest(ctx, modules, r.file)
+	g, err := e.openGuest(ctx, modules, r.file, f.manifest)
 	if err != nil {
 		return err
 	}

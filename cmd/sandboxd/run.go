@@ -294,8 +294,9 @@ func (r *appRun) done(end turnEnd) error {
 	case end.last != nil && end.last.ErrorCode != "":
 		r.w.finish("failed")
 		code := abi.ModelError
-		if end.last.ErrorCode == string(abi.BudgetExhausted) {
-			code = abi.BudgetExhausted
+		switch own := abi.Code(end.last.ErrorCode); own {
+		case abi.BudgetExhausted, abi.PolicyDenied, abi.PolicyUnavailable:
+			code = own
 		}
 		return &commandError{What: fmt.Sprintf("run: %s: %s", end.last.ErrorCode, end.last.ErrorMessage), Code: code, Exit: exitNotDone}
 	case end.answer == "":

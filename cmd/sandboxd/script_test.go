@@ -51,14 +51,19 @@ func TestScripts(t *testing.T) {
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
 			s.Setenv("GEMINI_API_KEY", "")
-			for name, dir := range map[string]string{"KIT": "testdata/kit", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples"} {
+			sdk, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/extism/go-sdk").Output()
+			if err != nil {
+				return err
+			}
+			s.Setenv("EXTISM", filepath.Join(strings.TrimSpace(string(sdk)), "wasm")) // plugins of others
+			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples"} {
 				abs, err := filepath.Abs(filepath.FromSlash(dir))
 				if err != nil {
 					return err
 				}
 				s.Setenv(name, abs)
 			}
-			for _, name := range []string{"weather", "csv", "library"} {
+			for _, name := range []string{"weather", "csv", "library", "words"} {
 				if err := copyExample(name, s.WorkDir); err != nil {
 					return err
 				}
@@ -99,6 +104,7 @@ func copyExample(name, into string) error {
 			return err
 		}
 		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
+		text = strings.ReplaceAll(text, "manifest: ", "manifest: "+from+string(filepath.Separator))
 		text = strings.ReplaceAll(text, "[go, run, ./", fmt.Sprintf("[go, -C, %q, run, ./", from))
 		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
 		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(text), 0o644); err != nil {

@@ -36,7 +36,8 @@ type verdictLine struct {
 	Phase   abi.Phase  `json:"phase"`
 	Verdict abi.Ruling `json:"verdict"`
 	Code    string     `json:"code,omitempty"`
-	Failed  bool       `json:"failed,omitempty"` // no usable verdict, so a denial
+	Failed  bool       `json:"failed,omitempty"`  // no usable verdict, so a denial
+	Monitor bool       `json:"monitor,omitempty"` // it changed nothing
 	Why     []abi.Why  `json:"why,omitempty"`
 	TookUS  int64      `json:"took_us"`
 }
@@ -147,13 +148,22 @@ func (w *runWriter) decided(c flow.CallInfo, d *flow.Decision) {
 	defer w.mu.Unlock()
 	w.started(c.Run)
 	var allowed []string
+	var lines []verdictLine
 	var took time.Duration
+	what := c.Tool
+	if what == "" {
+		what = string(d.Phase)
+	}
 	for _, j := range d.Judgements {
-		v := verdictLine{Guard: j.Guard, Phase: d.Phase, Verdict: j.Verdict.Ruling, Code: j.Verdict.Code, Failed: j.Err != nil, Why: j.Verdict.Why, TookUS: j.Took.Microseconds()}
+		v := verdictLine{Guard: j.Guard, Phase: d.Phase, Verdict: j.Verdict.Ruling, Code: j.Verdict.Code, Failed: j.Err != nil, Monitor: j.Monitor, Why: j.Verdict.Why, TookUS: j.Took.Microseconds()}
 		if v.Failed {
 			v.Code = string(abi.PolicyUnavailable)
 		}
-		w.verdicts[c.ID] = append(w.verdicts[c.ID], v)
+		if c.Tool != "" {
+			w.verdicts[c.ID] = append(w.verdicts[c.ID], v)
+		} else {
+			lines = append(lines, v)
+		}
 		took = max(took, j.Took)
 		name := j.Guard
 		if v.Code != "" {
@@ -163,12 +173,18 @@ func (w *runWriter) decided(c flow.CallInfo, d *flow.Decision) {
 		for _, x := range j.Verdict.Why {
 			why += "   " + foreign(x.At, false) + "  " + foreign(x.Saw, w.flags.full)
 		}
+		if j.Monitor {
+			if j.Verdict.Ruling != abi.RulingAllow {
+				w.line("guards", "would %s   %s   %s%s", j.Verdict.Ruling, what, foreign(name, false), why)
+			}
+			continue
+		}
 		switch j.Verdict.Ruling {
 		case abi.RulingDeny:
 			if j.Err != nil {
 				why = "   " + foreign(j.Err.Error(), w.flags.full)
 			}
-			w.line("guards", "%s    %s   %s%s", w.p.red("DENY"), c.Tool, foreign(name, false), why)
+			w.line("guards", "%s    %s   %s%s", w.p.red("DENY"), what, foreign(name, false), why)
 		case abi.RulingConfirm:
 			w.line("guards", "%s     %s   %s  %q", w.p.yellow("ASK"), c.Tool, foreign(name, false), j.Verdict.Hint)
 		default:
@@ -177,6 +193,12 @@ func (w *runWriter) decided(c flow.CallInfo, d *flow.Decision) {
 	}
 	if len(allowed) > 0 && d.Ruling == abi.RulingAllow && d.Phase == abi.PhaseCall {
 		w.line("guards", "%s   %s   %s", w.p.green("allow"), strings.Join(allowed, ", "), since(took))
+	}
+	if c.Tool == "" {
+		w.emit("guards", map[string]any{"phase": d.Phase, "verdict": d.Ruling, "verdicts": lines})
+		if d.Ruling == abi.RulingDeny {
+			w.refused++
+		}
 	}
 }
 

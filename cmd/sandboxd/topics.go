@@ -65,10 +65,11 @@ func limitsTopic() string {
 		{"log", size(tool.LogBytes), size(guard.LogBytes)},
 		{"http requests", count(int64(tool.HTTPRequests)), count(int64(guard.HTTPRequests))},
 		{"http body", size(tool.HTTPBytes), size(guard.HTTPBytes)},
+		{"variables", size(tool.VarBytes), size(guard.VarBytes)},
 	} {
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", row.name, row.tool, row.guard)
 	}
 	w.Flush()
-	b.WriteString("\nA guard sends no request.")
+	b.WriteString("\nA guard or hook sends no request.")
 	return b.String()
 }

@@ -21,10 +21,8 @@
 //
 // # Numbers
 //
-// Arguments and results in a request keep the text of their numbers
-// ([encoding/json.Number]). The arguments of a call in a reply do not: genai
-// decodes them to float64 before this package sees them, so an integer beyond
-// ±2^53 is rounded to the nearest one that a float64 can hold. Guards, people
-// and handlers all see the rounded number. A tool that takes larger integers
-// should declare them as strings.
+// The arguments of calls and the results of tools keep the text of their numbers
+// ([encoding/json.Number]), in requests and in replies. A reply with a number that
+// no float64 comes near, such as 1e400, is an error. Arguments that are streamed by
+// path are the exception: genai has them as float64.
 package gemini

@@ -98,7 +98,9 @@ func (m *Model) Generate(ctx context.Context, req *flow.Request, stream bool) it
 		}
 		var reply *genai.GenerateContentResponse
 		err = decoding(func() (err error) {
-			reply, err = m.client.Models.GenerateContent(ctx, name, req.Contents, config)
+			if reply, err = m.client.Models.GenerateContent(ctx, name, req.Contents, config); err == nil {
+				restore(reply)
+			}
 			return err
 		})
 		if err != nil {
@@ -119,7 +121,9 @@ func (m *Model) stream(ctx context.Context, name string, contents []*genai.Conte
 		var chunk *genai.GenerateContentResponse
 		var more bool
 		err := decoding(func() (err error) {
-			chunk, err, more = next()
+			if chunk, err, more = next(); err == nil && more {
+				restore(chunk)
+			}
 			return err
 		})
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/gemini"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -280,17 +281,39 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// What the package comment says of numbers in replies. If this fails because the
-// integer survives, the comment can go.
-func TestLargeIntegerInReplyIsRounded(t *testing.T) {
-	model := serve(t, "", answer(http.StatusOK,
-		`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"exact":9007199254740992,"large":9007199254740993}}}]}}]}`))
-	for response, err := range model.Generate(t.Context(), hello(), false) {
-		if err != nil {
-			t.Fatal(err)
+// Numbers and texts in the arguments of a call are what the service sent, whole and
+// in a stream, whatever they look like.
+func TestArgumentsAreExact(t *testing.T) {
+	const args = `{"deep":[{"n":0.10},[1E+2,-0]],"large":9007199254740993,"marked":["\u0000n1","\u0000s","\u0000"],"one":1.0,"text":"ä世\u2028 <&>"}`
+	const reply = `{"candidates":[{"content":{"parts":[{"text":"\u0000n5"},{"functionCall":{"name":"f","args":%s}}]},"finishReason":"STOP"}],"usageMetadata":{"totalTokenCount":7}}`
+	for _, stream := range []bool{false, true} {
+		handle := answer(http.StatusOK, fmt.Sprintf(reply, args))
+		if stream {
+			handle = answerStream(fmt.Sprintf(reply, args))
 		}
-		if got, want := marshal(t, response.Calls()[0].Args), `{"exact":9007199254740992,"large":9007199254740992}`; got != want {
-			t.Errorf("arguments %s, want %s", got, want)
+		n := 0
+		for response, err := range serve(t, "", handle).Generate(t.Context(), hello(), stream) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+			got, err := abi.Marshal(response.Calls()[0].Args)
+			want, err2 := abi.Canonical([]byte(args))
+			if err != nil || err2 != nil || string(got) != string(want) || response.Content.Parts[0].Text != "\x00n5" || response.Usage.TotalTokenCount != 7 {
+				t.Errorf("stream %t: %+q, want %+q (%v, %v)", stream, got, want, err, err2)
+			}
+		}
+		if n == 0 {
+			t.Errorf("stream %t: no response", stream)
+		}
+		handle = answer(http.StatusOK, fmt.Sprintf(reply, `{"n":1e400}`))
+		if stream {
+			handle = answerStream(fmt.Sprintf(reply, `{"n":1e400}`))
+		}
+		for response, err := range serve(t, "", handle).Generate(t.Context(), hello(), stream) {
+			if err == nil || !strings.Contains(err.Error(), "1e400") {
+				t.Errorf("stream %t: a number past all floats: %+v, %v", stream, response, err)
+			}
 		}
 	}
 }

@@ -26,7 +26,8 @@ func newHTTPClient(maxReply int64) *http.Client {
 	}
 }
 
-// bounded fails the reading of a body past maxReply bytes with [*http.MaxBytesError].
+// bounded fails the reading of a body past maxReply bytes with [*http.MaxBytesError],
+// and keeps the digits of the numbers in it.
 type bounded struct {
 	base     *http.Transport
 	maxReply int64
@@ -36,6 +37,9 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	reply, err := b.base.RoundTrip(req)
 	if err == nil {
 		reply.Body = http.MaxBytesReader(nil, reply.Body, b.maxReply)
+		if reply.StatusCode == http.StatusOK {
+			reply.Body = newExactBody(reply, req.URL.Query().Get("alt") == "sse")
+		}
 	}
 	return reply, err
 }

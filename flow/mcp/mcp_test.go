@@ -58,6 +58,9 @@ func newWaiter() *waiter {
 	return &waiter{make(chan struct{}), make(chan error, 1), make(chan struct{})}
 }
 
+// longText is how many bytes the tool "long" answers.
+const longText = 10 << 20
+
 // newServer returns an honest server, but for what its tools answer.
 func newServer(w *waiter) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -91,7 +94,7 @@ func newServer(w *waiter) *sdk.Server {
 		return &sdk.CallToolResult{IsError: true}, nil
 	})
 	add("long", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
-		return text(strings.Repeat("x", 1<<20)), nil
+		return text(strings.Repeat("x", longText)), nil
 	})
 	add("huge", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
 		return text(strings.Repeat("x", 17<<20)), nil
@@ -167,10 +170,11 @@ func open(t *testing.T, tr mcp.Transport, cfg mcp.Config) *mcp.Toolset {
 
 // A talk is an agent with a toolset, in one session.
 type talk struct {
-	Guards []flow.Guard
-	ctx    context.Context
-	set    flow.Toolset
-	model  *flowtest.Model
+	Guards    []flow.Guard
+	artifacts flow.Artifacts
+	ctx       context.Context
+	set       flow.Toolset
+	model     *flowtest.Model
 }
 
 // do runs calls in one step of one run, and returns the responses as JSON and the
@@ -197,7 +201,7 @@ func (k talk) do(t *testing.T, calls ...*genai.FunctionCall) ([]string, error) {
 	if _, err := store.Create(ctx, key, nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := flow.NewRunner(&flow.Agent{Name: "agent", Model: model, Toolsets: []flow.Toolset{k.set}}, store, flow.Config{Guards: k.Guards})
+	r, err := flow.NewRunner(&flow.Agent{Name: "agent", Model: model, Toolsets: []flow.Toolset{k.set}}, store, flow.Config{Guards: k.Guards, Artifacts: k.artifacts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,8 +278,8 @@ func TestServerDies(t *testing.T) {
 	k.says(t, []string{`{"output":"again"}`}, echo("again"))
 }
 
-// What does not fit is an error: a long result costs the call, a huge message the
-// connection, and the next run has a new one.
+// What does not fit is an error or an artifact: a long result is kept whole if
+// there is where, and a huge message costs the connection; the next run has a new one.
 func TestHugeResult(t *testing.T) {
 	for name, tr := range map[string]mcp.Transport{
 		"stdio":     stdio(t),
@@ -285,6 +289,16 @@ func TestHugeResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := talk{set: open(t, tr, mcp.Config{})}
 			k.says(t, []string{`{"error":"guest_output_too_large: the tool gave an answer that is too long"}`}, call("long"))
+			k.artifacts = flow.NewMemoryArtifacts()
+			kept, err := k.do(t, call("long"))
+			key := session.Key{App: "app", User: "ada", ID: "s"}
+			names, err2 := k.artifacts.List(t.Context(), key)
+			if err != nil || err2 != nil || len(names) != 1 || len(kept) != 1 || len(kept[0]) > 4096 || !strings.Contains(kept[0], names[0]) {
+				t.Fatalf("responses %.500q, errors %v, %v, artifacts %q", kept, err, err2, names)
+			}
+			if whole, err := k.artifacts.Load(t.Context(), key, names[0], 0); err != nil || string(whole.InlineData.Data) != `{"output":"`+strings.Repeat("x", longText)+`"}` {
+				t.Errorf("the artifact is not the result: %v", err)
+			}
 			got, err := k.do(t, call("huge"))
 			if err != nil || len(got) != 1 || !strings.HasPrefix(got[0], `{"error":"failed to call MCP tool`) {
 				t.Errorf("responses %.200q, error %v", got, err)

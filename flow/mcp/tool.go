@@ -15,8 +15,6 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-const maxResult = 1 << 20 // bytes of a result as JSON
-
 // exact is where float64 begins to leave out whole numbers.
 const exact = 1 << 53
 
@@ -79,9 +77,6 @@ func (t *tool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcome, err
 	data, err := abi.Marshal(map[string]any{"output": output})
 	if err != nil {
 		return flow.Outcome{}, &flow.CallError{Code: abi.GuestOutputInvalid, Err: err}
-	}
-	if len(data) > maxResult {
-		return flow.Outcome{}, &flow.CallError{Code: abi.GuestOutputTooLarge, Err: fmt.Errorf("result of MCP tool %s: %d bytes exceed limit %d", t.spec.Name, len(data), maxResult)}
 	}
 	return flow.Outcome{Result: data}, nil
 }

@@ -24,15 +24,21 @@ var refused = map[string]string{
 	"table.6.wasm":                 "table entries exceed",
 }
 
-// The core suite of WebAssembly 2.0, which the engine's module carries: what the
-// engine accepts is accepted by the decoder and, metered, by the engine; what it
-// refuses stays refused.
-func TestCoreSuite(t *testing.T) {
+// suiteDir returns where the engine's module carries the suites.
+func suiteDir(t *testing.T) string {
+	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tetratelabs/wazero").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := filepath.Join(strings.TrimSpace(string(out)), "internal", "integration_test", "spectest", "v2")
+	return filepath.Join(strings.TrimSpace(string(out)), "internal", "integration_test", "spectest")
+}
+
+// The core suite of WebAssembly 2.0, which the engine's module carries: what the
+// engine accepts is accepted by the decoder and, metered, by the engine; what it
+// refuses stays refused.
+func TestCoreSuite(t *testing.T) {
+	root := filepath.Join(suiteDir(t), "v2")
 	runtime := wazero.NewRuntimeWithConfig(t.Context(), wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(api.CoreFeaturesV2))
 	t.Cleanup(func() { runtime.Close(t.Context()) })
 	accepts := func(wasm []byte) error {
@@ -43,7 +49,7 @@ func TestCoreSuite(t *testing.T) {
 		return err
 	}
 	accepted, met := 0, map[string]bool{}
-	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".wasm" {
 			return err
 		}

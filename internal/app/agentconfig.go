@@ -91,10 +91,14 @@ func (a *Agent) each(path string, f func(path string, a *Agent)) {
 	}
 }
 
+// EachAgent calls visit for every agent of the app, from the first down, with their
+// places in the file.
+func (f *File) EachAgent(visit func(path string, a *Agent)) { f.Agent.each("agent", visit) }
+
 // AllTools returns the names of the tools that any agent of the app lists, sorted.
 func (f *File) AllTools() []string {
 	var names []string
-	f.Agent.each("agent", func(_ string, a *Agent) { names = append(names, a.Tools...) })
+	f.EachAgent(func(_ string, a *Agent) { names = append(names, a.Tools...) })
 	slices.Sort(names)
 	return slices.Compact(names)
 }

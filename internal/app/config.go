@@ -27,7 +27,7 @@ type File struct {
 	Plugins   []Plugin          `yaml:"plugins,omitempty" doc:"modules that offer tools and hooks"`
 	MCP       []MCP             `yaml:"mcp,omitempty" doc:"MCP servers, whose tools agents may be offered"`
 	Hooks     []string          `yaml:"hooks,omitempty" doc:"names of plugins whose hooks run, in order; the first answer wins"`
-	Guards    []Guard           `yaml:"guards,omitempty" doc:"what judges every call; the worst verdict counts"`
+	Guards    []Guard           `yaml:"guards,omitempty" doc:"what judges messages, requests, responses, calls and results; the worst verdict counts"`
 	Artifacts Artifacts         `yaml:"artifacts,omitempty" doc:"files the agent's tools may be granted"`
 	Secrets   map[string]Secret `yaml:"secrets,omitempty" doc:"what the host may put into requests for plugins that are granted secret use NAME at HOST, by name; no plugin ever reads one"`
 	Confirm   Confirm           `yaml:"confirm,omitempty" doc:"questions to people"`
@@ -71,14 +71,16 @@ func (m *Model) check(path string, add func(path, hint, format string, args ...a
 
 // Plugin is one plugin of the app.
 type Plugin struct {
-	Name   string                `yaml:"name" required:"true" doc:"its name in the app"`
-	Module string                `yaml:"module,omitempty" doc:"the module's file"`
-	Source string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
-	Digest string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
-	Grants []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
-	Tools  map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
-	Limits PluginLimits          `yaml:"limits,omitempty" doc:"of one call, downwards only"`
-	Config map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
+	Name     string                `yaml:"name" required:"true" doc:"its name in the app"`
+	Module   string                `yaml:"module,omitempty" doc:"the module's file, or an Extism manifest in JSON"`
+	Source   string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
+	Manifest string                `yaml:"manifest,omitempty" doc:"a file that says what the module offers, in place of what it says itself: for a plain Extism plugin"`
+	Digest   string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Grants   []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
+	Tools    map[string]PluginTool `yaml:"tools,omitempty" doc:"narrows or renames single tools"`
+	Limits   PluginLimits          `yaml:"limits,omitempty" doc:"of one call of a tool, downwards only"`
+	Hooks    PluginHooks           `yaml:"hooks,omitempty" doc:"what its hooks may do and use; what the tools may do is not theirs"`
+	Config   map[string]string     `yaml:"config,omitempty" doc:"plain values the guest may read; never secrets"`
 }
 
 // PluginTool configures one tool.
@@ -87,6 +89,21 @@ type PluginTool struct {
 	Grants  Lines  `yaml:"grants,omitempty" doc:"narrows the plugin's grants"`
 	Confirm string `yaml:"confirm,omitempty" enum:"guards,always" doc:"who decides whether a person is asked; default guards"`
 	Show    bool   `yaml:"show_result,omitempty" doc:"true: a result for which the tool skips the model's summary is shown to the user as text"`
+}
+
+// PluginHooks configures the hooks of a plugin.
+type PluginHooks struct {
+	Grants []string   `yaml:"grants,omitempty" doc:"what calls of hooks may do, at most what the manifest asks; nothing by default; never http, secret, emit, transfer or escalate"`
+	Limits HookLimits `yaml:"limits,omitempty" doc:"of one call of a hook, downwards only"`
+}
+
+// HookLimits bound one call of a hook.
+type HookLimits struct {
+	Wall      Duration `yaml:"wall,omitempty" doc:"default and most 50ms"`
+	Memory    Bytes    `yaml:"memory,omitempty" doc:"default and most 16MiB"`
+	Fuel      Count    `yaml:"fuel,omitempty" doc:"guest work, default and most 20M"`
+	HostCalls int      `yaml:"host_calls,omitempty" doc:"default and most 1000"`
+	Output    Bytes    `yaml:"output,omitempty" doc:"default and most 1MiB"`
 }
 
 // PluginLimits bound one call of a tool.
@@ -98,14 +115,86 @@ type PluginLimits struct {
 	Output    Bytes    `yaml:"output,omitempty" doc:"default and most 1MiB"`
 }
 
-// Guard is one guard of the app.
+// Guard is one guard of the app, or a group of them.
 type Guard struct {
-	Name     string `yaml:"name" required:"true" doc:"its name in the app"`
+	Name     string   `yaml:"name" required:"true" doc:"its name in the app"`
+	Policy   string   `yaml:"policy,omitempty" doc:"the module's file"`
+	Source   string   `yaml:"source,omitempty" doc:"instead of policy: a folder with a Go guard, built when needed"`
+	Digest   string   `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
+	Guard    string   `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
+	Settings JSON     `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`
+	Mode     string   `yaml:"mode,omitempty" enum:"enforce,monitor" doc:"monitor: what it says is recorded and changes nothing; default enforce"`
+	AllOf    []Member `yaml:"all_of,omitempty" doc:"instead of policy: guards all of which must let pass"`
+	AnyOf    []Member `yaml:"any_of,omitempty" doc:"instead of policy: guards one of which must let pass"`
+	AtLeast  int      `yaml:"at_least,omitempty" doc:"instead of policy: how many of the guards under of must let pass"`
+	Of       []Member `yaml:"of,omitempty" doc:"the guards of at_least"`
+}
+
+// Member is a guard in a group.
+type Member struct {
+	Name     string `yaml:"name,omitempty" doc:"its name in the group; default the guard's own"`
 	Policy   string `yaml:"policy,omitempty" doc:"the module's file"`
 	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a Go guard, built when needed"`
 	Digest   string `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
 	Settings JSON   `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`
+}
+
+// group returns the members of a group, where they stand, and how many of them
+// must let pass; nothing if the guard is none.
+func (g *Guard) group() (members []Member, path string, least int) {
+	switch {
+	case g.AllOf != nil:
+		return g.AllOf, "all_of", len(g.AllOf)
+	case g.AnyOf != nil:
+		return g.AnyOf, "any_of", 1
+	case g.Of != nil || g.AtLeast != 0:
+		return g.Of, "of", g.AtLeast
+	}
+	return nil, "", 0
+}
+
+// module returns what a guard that is no group is made of.
+func (g *Guard) module() Member {
+	return Member{Name: g.Name, Policy: g.Policy, Source: g.Source, Digest: g.Digest, Guard: g.Guard, Settings: g.Settings}
+}
+
+// check finds what the types cannot say.
+func (g *Guard) check(path string, add func(path, hint, format string, args ...any)) {
+	kinds := 0
+	for _, there := range []bool{g.Policy != "" || g.Source != "", g.AllOf != nil, g.AnyOf != nil, g.Of != nil || g.AtLeast != 0} {
+		if there {
+			kinds++
+		}
+	}
+	members, where, least := g.group()
+	switch {
+	case kinds != 1:
+		add(path, "", "want one of policy, source, all_of, any_of and at_least")
+		return
+	case where == "":
+		m := g.module()
+		m.check(path, add)
+		return
+	}
+	if g.Digest != "" || g.Guard != "" || g.Settings != nil {
+		add(path, "write them at each member", "digest, guard and settings have no meaning for a group")
+	}
+	if least < 1 || least > len(members) {
+		add(path, "", "%d of %d guards: want 1 to %d", least, len(members), len(members))
+	}
+	for i := range members {
+		members[i].check(fmt.Sprintf("%s.%s[%d]", path, where, i), add)
+	}
+}
+
+func (m *Member) check(path string, add func(path, hint, format string, args ...any)) {
+	if (m.Policy == "") == (m.Source == "") {
+		add(path, "", "want one of policy and source")
+	}
+	if m.Source != "" && m.Digest != "" {
+		add(path+".digest", "build the module and name it with policy", "a source has no digest")
+	}
 }
 
 // Compact says when histories are summarised, by the model of the first agent.
@@ -159,7 +248,7 @@ type Store struct {
 // Dev is for development.
 type Dev struct {
 	Replay    string   `yaml:"replay,omitempty" doc:"recorded answers (a file or folder) instead of the network; egress rules still apply, and MCP servers are reached all the same"`
-	GuardWall Duration `yaml:"guard_wall,omitempty" doc:"what a guard may take on a slow machine; default 50ms"`
+	GuardWall Duration `yaml:"guard_wall,omitempty" doc:"what a guard or hook may take on a slow machine; default 50ms"`
 	Now       string   `yaml:"now,omitempty" doc:"the time of the run, RFC 3339; default the clock"`
 }
 
@@ -273,12 +362,7 @@ func (f *File) check() error {
 			add(path+".name", "", "%q is the name of two guards", g.Name)
 		}
 		guards[g.Name] = true
-		if (g.Policy == "") == (g.Source == "") {
-			add(path, "", "want one of policy and source")
-		}
-		if g.Source != "" && g.Digest != "" {
-			add(path+".digest", "build the module and name it with policy", "a source has no digest")
-		}
+		g.check(path, add)
 	}
 	if f.Memory != "" && !f.KeepsSessions() {
 		add("memory", "add store: {sessions: sqlite}", "there are no stored sessions to search")

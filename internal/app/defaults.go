@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/sandboxd/sandboxd/flow"
@@ -45,6 +46,9 @@ func (f *File) WithDefaults() *File {
 		p.Limits.Fuel = cmp.Or(p.Limits.Fuel, Count(most.Fuel))
 		p.Limits.HostCalls = cmp.Or(p.Limits.HostCalls, most.HostCalls)
 		p.Limits.Output = cmp.Or(p.Limits.Output, Bytes(most.OutputBytes))
+		if slices.Contains(f.Hooks, p.Name) {
+			p.Hooks.Limits = f.hookDefaults(p.Hooks.Limits)
+		}
 		tools := map[string]PluginTool{}
 		for name, t := range p.Tools {
 			t.Confirm = cmp.Or(t.Confirm, "guards")
@@ -58,7 +62,27 @@ func (f *File) WithDefaults() *File {
 	if f.Ceiling == nil {
 		for _, p := range f.Plugins {
 			out.Ceiling = append(out.Ceiling, p.Grants...)
+			out.Ceiling = append(out.Ceiling, p.Hooks.Grants...)
 		}
 	}
+	out.Guards = nil
+	for _, g := range f.Guards {
+		g.Mode = cmp.Or(g.Mode, "enforce")
+		out.Guards = append(out.Guards, g)
+	}
 	return &out
+}
+
+// hookDefaults fills in the limits of hooks. A time that dev.guard_wall sets is no
+// limit that could be written.
+func (f *File) hookDefaults(l HookLimits) HookLimits {
+	most := host.DefaultLimits(abi.KindHook)
+	if f.Dev.GuardWall == 0 {
+		l.Wall = cmp.Or(l.Wall, Duration(most.Wall))
+	}
+	l.Memory = cmp.Or(l.Memory, Bytes(most.MemoryBytes))
+	l.Fuel = cmp.Or(l.Fuel, Count(most.Fuel))
+	l.HostCalls = cmp.Or(l.HostCalls, most.HostCalls)
+	l.Output = cmp.Or(l.Output, Bytes(most.OutputBytes))
+	return l
 }

@@ -1,16 +1,19 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/plugins/extism"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -36,27 +39,85 @@ func (m Modules) Pack(ctx context.Context, wasm []byte, manifest *abi.Manifest) 
 	return wasmbin.SetCustom(wasm, abi.ManifestSection, section)
 }
 
-// Build builds the Go plugin in a folder and packs it.
-func (m Modules) Build(ctx context.Context, dir string) ([]byte, guestbuild.Result, error) {
+// Import returns the module that a file holds. The bytes of a module are the module
+// as it is or, with a manifest, packed with that. A file in JSON is an Extism
+// manifest (see package plugins/extism): the module that it names is packed with
+// the given manifest, or else with what it exports. Paths in it are relative to the
+// folder of the file. name is the file's.
+func (m Modules) Import(ctx context.Context, name string, data []byte, manifest *abi.Manifest) ([]byte, error) {
+	if !IsExtism(data) {
+		if manifest == nil {
+			return data, nil
+		}
+		return m.Pack(ctx, data, manifest)
+	}
+	described, err := extism.Parse(data)
+	if err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%v", err)
+	}
+	plugin, _, _ := strings.Cut(filepath.Base(name), ".")
+	plugin = strings.ToLower(plugin)
+	if err := abi.ValidName(plugin); err != nil && manifest == nil {
+		return nil, bad(abi.ConfigInvalid, "rename the file, or name the plugin in a manifest of its own", "%v", err)
+	}
+	wasm, manifest, err := extism.Import(described, plugin, manifest, func(path string) ([]byte, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(name), path)
+		}
+		return os.ReadFile(path)
+	})
+	if _, ok := errors.AsType[wasmbin.Errors](err); ok {
+		return nil, err
+	}
+	if _, ok := errors.AsType[*extism.HashError](err); ok {
+		return nil, bad(abi.DigestMismatch, "write the new hash if the change is yours", "%v", err)
+	}
+	switch {
+	case errors.Is(err, extism.ErrCommand):
+		return nil, bad(abi.ModuleABI, "Go: add -buildmode=c-shared; C: -mexec-model=reactor", "%v", err)
+	case errors.Is(err, extism.ErrNoTool):
+		return nil, bad(abi.ModuleABI, "name its tools and their exports in a manifest of its own", "%v", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, bad(abi.NotFound, "paths are relative to the folder of the Extism manifest", "extism manifest: wasm[0]: %v", err)
+	case err != nil:
+		return nil, bad(abi.ConfigInvalid, "", "%v", err)
+	}
+	return m.Pack(ctx, wasm, manifest)
+}
+
+// IsExtism reports whether a file is an Extism manifest, right or wrong: no module
+// begins like JSON.
+func IsExtism(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) }
+
+// Build builds the Go plugin in a folder and packs it, with the manifest or what
+// it says of itself.
+func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) ([]byte, guestbuild.Result, error) {
 	built, err := guestbuild.Build(ctx, dir, guestbuild.Options{CacheDir: m.Builds})
 	if err != nil {
 		return nil, built, err
 	}
-	packed, err := m.Pack(ctx, built.Wasm, nil)
+	packed, err := m.Pack(ctx, built.Wasm, manifest)
 	return packed, built, err
 }
 
-// module loads what an entry of the file names: a module's file or a source.
+// module loads what an entry of the file names: a module's file or a source,
+// perhaps with the file of its manifest.
 // what begins error texts. A file that is not there has the code not_found.
-func (rt *Runtime) module(ctx context.Context, what, file, source, digest string, o Options) (*host.Module, error) {
+func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile, digest string, o Options) (*host.Module, error) {
 	var wasm []byte
+	var manifest *abi.Manifest
 	var err error
+	if manifestFile != "" {
+		if manifest, err = rt.manifest(what, manifestFile); err != nil {
+			return nil, err
+		}
+	}
 	if source != "" {
 		dir := rt.File.path(source)
 		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
 			return nil, bad(abi.NotFound, "", "%s: %s: no such folder", what, source)
 		}
-		if wasm, _, err = o.Modules.Build(ctx, dir); err != nil {
+		if wasm, _, err = o.Modules.Build(ctx, dir, manifest); err != nil {
 			return nil, bad(abi.ModuleABI, "sandboxd plugin build "+dir, "%s: %v", what, err)
 		}
 	} else {
@@ -66,6 +127,20 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, digest string
 		}
 		if err != nil {
 			return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
+		}
+		wasm, err = o.Modules.Import(ctx, rt.File.path(file), wasm, manifest)
+		if e, ok := errors.AsType[*Error](err); ok {
+			return nil, bad(e.Code, e.Hint, "%s: %s: %s", what, file, e.Text)
+		}
+		if broken, ok := errors.AsType[wasmbin.Errors](err); ok {
+			code := abi.ModuleMalformed
+			if broken[0].Limit {
+				code = abi.ModuleLimit
+			}
+			return nil, bad(code, "", "%s: %v", what, broken[0])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	module, err := o.Modules.Engine.Load(ctx, wasm)
@@ -84,6 +159,22 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, digest string
 			"%s: digest mismatch: %s %s, file %s", what, FileName, short(digest), module.Digest().Short())
 	}
 	return module, nil
+}
+
+// manifest reads the file of a manifest that an entry names.
+func (rt *Runtime) manifest(what, file string) (*abi.Manifest, error) {
+	data, err := os.ReadFile(rt.File.path(file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, bad(abi.NotFound, "", "%s: %s: no such file", what, file)
+	}
+	if err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
+	}
+	m, err := ParseManifest(data)
+	if err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%s: %s: %v", what, file, err)
+	}
+	return m, nil
 }
 
 func sameDigest(written, actual string) bool { return strings.EqualFold(written, actual) }

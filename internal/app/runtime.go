@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
@@ -40,7 +41,8 @@ type Runtime struct {
 	Runner    *flow.Runner
 	Store     session.Store
 	Plugins   []*plugins.Plugin
-	Guards    []flow.Guard
+	Guards    []flow.Guard // that count
+	Monitors  []flow.Guard // that are recorded
 	artifacts *flow.MemoryArtifacts
 	memory    *memory                    // nil: there is none
 	plugins   map[string]*plugins.Plugin // by name
@@ -116,7 +118,11 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		rt.Guards = append(rt.Guards, guard)
+		if g.Mode == "monitor" {
+			rt.Monitors = append(rt.Monitors, guard)
+		} else {
+			rt.Guards = append(rt.Guards, guard)
+		}
 	}
 	model, err := rt.model(ctx, "model", f.Model, o)
 	if err != nil {
@@ -127,7 +133,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		return err
 	}
 	cfg := flow.Config{
-		Hooks: hooks, Guards: rt.Guards, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
+		Hooks: hooks, Guards: rt.Guards, Monitors: rt.Monitors, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
 	}
 	if rt.memory != nil {
@@ -138,7 +144,11 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	}
 	rt.Runner, err = flow.NewRunner(agent, rt.Store, cfg)
 	if err != nil {
-		return bad(abi.ConfigInvalid, "", "%s: %v", f.at("agent"), err)
+		place := "agent"
+		if strings.HasPrefix(err.Error(), "guard ") {
+			place = "guards"
+		}
+		return bad(abi.ConfigInvalid, "", "%s: %v", f.at(place), err)
 	}
 	return nil
 }
@@ -199,6 +209,7 @@ func (f *File) ceiling() (capability.Set, error) {
 	if f.Ceiling == nil {
 		for _, p := range f.Plugins {
 			lines = append(lines, p.Grants...)
+			lines = append(lines, p.Hooks.Grants...)
 		}
 		path = "plugins"
 	}
@@ -227,7 +238,7 @@ func (f *File) grants(path string, lines []string) (capability.Set, error) {
 
 func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg plugins.Config) (*plugins.Plugin, error) {
 	f, path := rt.File, fmt.Sprintf("plugins[%d]", i)
-	module, err := rt.module(ctx, "plugin "+p.Name, p.Module, p.Source, p.Digest, o)
+	module, err := rt.module(ctx, "plugin "+p.Name, p.Module, p.Source, p.Manifest, p.Digest, o)
 	if err != nil {
 		return nil, err
 	}
@@ -238,8 +249,17 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	if err := f.grantedSecrets(path+".grants", p.Grants); err != nil {
 		return nil, err
 	}
-	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits); err != nil {
+	if cfg.Limits, err = f.pluginLimits(path+".limits", p.Limits, abi.KindTool); err != nil {
 		return nil, err
+	}
+	if cfg.Hooks.Grants, err = f.grants(path+".hooks.grants", p.Hooks.Grants); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Limits, err = f.pluginLimits(path+".hooks.limits", PluginLimits(p.Hooks.Limits), abi.KindHook); err != nil {
+		return nil, err
+	}
+	if cfg.Hooks.Limits.Wall == 0 {
+		cfg.Hooks.Limits.Wall = time.Duration(f.Dev.GuardWall)
 	}
 	cfg.Tools = map[string]plugins.ToolConfig{}
 	for name, t := range p.Tools {
@@ -259,17 +279,21 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 	}
 	if ge, ok := errors.AsType[*plugins.GrantError](err); ok {
 		hint := "a grant cannot add; ask the author, or drop the line"
-		if ge.Ceiling {
+		switch {
+		case ge.Ceiling:
 			hint = "sandboxd config print"
+		case ge.Hook:
+			hint = "do it in a tool"
 		}
 		return nil, bad(abi.CapabilityDenied, hint, "%v", err)
 	}
 	return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
 }
 
-// limits lowers the default limits of a tool; raising them is an error.
-func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
-	most := host.DefaultLimits(abi.KindTool)
+// pluginLimits lowers the default limits of a kind of calls; raising them is an
+// error.
+func (f *File) pluginLimits(path string, l PluginLimits, kind abi.Kind) (host.Limits, error) {
+	most := host.DefaultLimits(kind)
 	for _, x := range []struct {
 		name       string
 		value, max int64
@@ -290,8 +314,40 @@ func (f *File) pluginLimits(path string, l PluginLimits) (host.Limits, error) {
 }
 
 func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options, cfg policies.Config) (flow.Guard, error) {
-	f, path := rt.File, fmt.Sprintf("guards[%d]", i)
-	module, err := rt.module(ctx, "guard "+g.Name, g.Policy, g.Source, g.Digest, o)
+	path := fmt.Sprintf("guards[%d]", i)
+	members, where, least := g.group()
+	if where == "" {
+		return rt.judge(ctx, path, g.Name, g.module(), o, cfg)
+	}
+	group := &flow.Group{Label: g.Name, AtLeast: least}
+	cfg.KV = groupKV{cfg.KV, g.Name}
+	for i, m := range members {
+		guard, err := rt.judge(ctx, fmt.Sprintf("%s.%s[%d]", path, where, i), g.Name, m, o, cfg)
+		if err != nil {
+			return nil, err
+		}
+		group.Guards = append(group.Guards, guard)
+	}
+	return group, nil
+}
+
+// A groupKV keeps what members of a group store apart from what other guards of
+// their names do.
+type groupKV struct {
+	host.KVStore
+	group string
+}
+
+// Scope implements [host.KVStore].
+func (k groupKV) Scope(s host.KVScope) host.KV {
+	s.Owner = "group " + k.group + "/" + s.Owner
+	return k.KVStore.Scope(s)
+}
+
+// judge makes a guard of a module. name is what errors call it.
+func (rt *Runtime) judge(ctx context.Context, path, name string, g Member, o Options, cfg policies.Config) (flow.Guard, error) {
+	f := rt.File
+	module, err := rt.module(ctx, "guard "+name, g.Policy, g.Source, "", g.Digest, o)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == abi.NotFound {
 			return nil, bad(abi.PolicyUnavailable, "fix the path; there is no setting that skips a guard", "%s; every call would be denied", e.Text)
@@ -305,7 +361,7 @@ func (rt *Runtime) guard(ctx context.Context, i int, g Guard, o Options, cfg pol
 		return guard, nil
 	}
 	if se, ok := errors.AsType[*policies.SettingsError](err); ok {
-		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", g.Name, f.at(path+".settings")+": "+se.Err.Error())
+		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", name, f.at(path+".settings")+": "+se.Err.Error())
 	}
 	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
 }

@@ -163,7 +163,11 @@ func (g *Guests) plugin(ctx context.Context, m *abi.Manifest, do []map[string]an
 	granted := g.grants(asked)
 	// The limits are wide: what is slow here is the machine, not the script.
 	limits := host.Limits{MemoryBytes: 64 << 20, Wall: 30 * time.Second, LogBytes: 1 << 20}
-	return plugins.New(module, plugins.Config{Grants: granted, Ceiling: granted, Limits: limits, Hooks: limits,
+	hooks := plugins.HookConfig{Limits: limits}
+	if len(m.Hooks) > 0 {
+		hooks.Grants = granted
+	}
+	return plugins.New(module, plugins.Config{Grants: granted, Ceiling: granted, Limits: limits, Hooks: hooks,
 		Values: map[string]string{"do": string(script)},
 		Logger: slog.New(witness(func(line string) { r.heard(line, said) })),
 		Trace: func(by, _ string, c host.HostCall) {

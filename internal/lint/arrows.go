@@ -46,11 +46,12 @@ var rows = []row{
 	{packages: "flow/...", may: append([]string{genai, jsonschema, "flow"}, leaves...), shows: []string{genai, jsonschema}},
 	{packages: "plugins", may: append([]string{genai, jsonschema}, halves...)},
 	{packages: "policies", may: append([]string{genai, jsonschema}, halves...)},
+	{packages: "plugins/extism", may: []string{"github.com/extism/go-sdk", "host/wasmbin", "capability", "sdk/abi"}, shows: []string{"github.com/extism/go-sdk"}},
 	// First-party plugins and policies are what guests are made of.
 	{packages: "plugins/...", may: []string{"sdk/guest/..."}},
 	{packages: "policies/...", may: []string{"sdk/guest/..."}},
 	{packages: "examples/library/server", may: []string{"github.com/modelcontextprotocol/go-sdk/..."}}, // what an operator brings along
-	{packages: "examples/...", may: []string{"sdk/guest/...", "plugins/...", "policies/..."}},
+	{packages: "examples/...", may: []string{"github.com/extism/go-pdk", "sdk/guest/...", "plugins/...", "policies/..."}},
 	{packages: "internal/...", may: []string{genai, jsonschema, yaml, "github.com/rogpeppe/go-internal/...", "github.com/modelcontextprotocol/go-sdk/...", "*"}},
 	{packages: "cmd/...", may: []string{genai, jsonschema, yaml, "golang.org/x/sys/...", "github.com/spf13/cobra", "github.com/spf13/pflag", "*"}},
 }

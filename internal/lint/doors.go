@@ -3,6 +3,7 @@ package lint
 import (
 	"go/ast"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,11 +16,19 @@ var makers = map[[2]string][]string{
 		"internal/conformance/hostile/ungated.go"},
 }
 
+// named are modules of which only these names may be used outside tests: the types
+// of Extism's manifest, and nothing that runs a plugin.
+var named = map[string][]string{
+	"github.com/extism/go-sdk": {"Manifest", "ManifestMemory", "Wasm", "WasmData", "WasmFile", "WasmUrl"},
+}
+
 // Doors finds second ways to a handler or a guest: a permit is made by the
-// dispatcher, and a guest is called where a tool, a hook or a guard stands for it.
+// dispatcher, a guest is called where a tool, a hook or a guard stands for it, and
+// no engine but ours runs one.
 func Doors(t *Tree) []Finding {
 	var found []Finding
 	for _, f := range t.Go {
+		found = append(found, t.unnamed(f)...)
 		ast.Inspect(f.File, func(n ast.Node) bool {
 			lit, ok := n.(*ast.CompositeLit)
 			if !ok {
@@ -43,4 +52,31 @@ func Doors(t *Tree) []Finding {
 		})
 	}
 	return inOrder(found)
+}
+
+// unnamed finds uses of names that are not in the table of named modules.
+func (t *Tree) unnamed(f *GoFile) []Finding {
+	var found []Finding
+	for _, spec := range f.Imports {
+		target, _ := strconv.Unquote(spec.Path.Value)
+		allowed, guarded := named[target]
+		if f.Test || !guarded {
+			continue
+		}
+		if spec.Name == nil {
+			found = append(found, t.at(spec.Pos(), "%s is imported without a name of its own", target))
+			continue
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == spec.Name.Name && !slices.Contains(allowed, sel.Sel.Name) {
+				found = append(found, t.at(sel.Pos(), "%s.%s of %s is for tests only", x.Name, sel.Sel.Name, target))
+			}
+			return true
+		})
+	}
+	return found
 }

@@ -103,7 +103,8 @@ func callLimits() string {
 		[]any{"kept in state, kv and artifacts", tool.StoredBytes, guard.StoredBytes},
 		[]any{"log", tool.LogBytes, guard.LogBytes},
 		[]any{"HTTP requests", tool.HTTPRequests, guard.HTTPRequests},
-		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes})
+		[]any{"HTTP body, each way", tool.HTTPBytes, guard.HTTPBytes},
+		[]any{"values of Extism's variables", tool.VarBytes, guard.VarBytes})
 }
 
 func runLimits(t *testing.T) string {
@@ -120,7 +121,9 @@ func runLimits(t *testing.T) string {
 		[]any{"tool calls that run at the same time", number("Parallel")},
 		[]any{"the whole run", time.Duration(number("Wall"))},
 		[]any{"one judgement, waiting included", time.Duration(number("Guard"))},
-		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())})
+		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())},
+		[]any{"a result, as JSON", int64(flow.MaxResult)},
+		[]any{"a result that a model is shown whole, as JSON", int64(flow.MaxShown)})
 }
 
 func moduleLimits() string {

@@ -103,7 +103,7 @@ func FuzzVerdict(f *testing.F) {
 	addGolden(f, "verdict*.json")
 	f.Add([]byte(`{"nonce":"q7Zk","document_sha256":"d","verdict":"narrow","grants":null}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		q := &Question{Nonce: "q7Zk", DocumentSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}
+		q := &Question{Phase: PhaseCall, Nonce: "q7Zk", DocumentSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}
 		v, err := ParseVerdict(in, q)
 		if err != nil {
 			if v.Ruling != "" {

@@ -62,6 +62,17 @@ var vectors = map[string]any{
 		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9",
 		Call: &CallFacts{ID: "call-3", Tool: "pay_invoice", Effects: None, Args: raw(`{}`)}, Result: raw(`{"id":"p-1"}`)},
 
+	"question_message": Question{Format: Version, Kind: KindGuard, Guard: "no-cards", Phase: PhaseMessage, Nonce: "q7Zm", DocumentSHA256: sha,
+		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9",
+		Message: raw(`{"parts":[{"text":"Pay INV-7"}],"role":"user"}`)},
+	"question_request": Question{Format: Version, Kind: KindGuard, Guard: "no-cards", Phase: PhaseRequest, Nonce: "q7Zn", DocumentSHA256: sha,
+		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9", Step: 1,
+		Request: raw(`{"contents":[{"parts":[{"text":"Pay INV-7"}],"role":"user"}],"model":"m-1"}`)},
+	"question_response": Question{Format: Version, Kind: KindGuard, Guard: "no-cards", Phase: PhaseResponse, Nonce: "q7Zo", DocumentSHA256: sha,
+		Now: "2026-03-01T09:00:00Z", Agent: "clerk", User: User{ID: "u-17"}, Session: "s-41", Run: "r-9", Step: 1, Partial: true,
+		Response: raw(`{"content":{"parts":[{"text":"The card is 4111"}],"role":"model"},"partial":true}`)},
+
+	"verdict_hold":    Verdict{Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingAllow, Hold: 4},
 	"verdict_allow":   Verdict{Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingAllow},
 	"verdict_deny":    Verdict{Format: Version, Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingDeny, Code: "over_limit", Reason: "payments of 5000 and more are not made here", Why: []Why{{Rule: "deny_from", At: "/amount", Saw: "7000"}}},
 	"verdict_confirm": Verdict{Nonce: "q7Zk", DocumentSHA256: sha, Ruling: RulingConfirm, Code: "ask_from", Hint: "Pay 1250.00 EUR to INV-7?"},
@@ -81,7 +92,8 @@ var vectors = map[string]any{
 		Hooks:    HookPoints(),
 		Guards:   []Guard{{Name: "payment-limit", Phases: []Phase{PhaseCall, PhaseResult}, Mutates: []Phase{PhaseResult}, Settings: raw(`{"type":"object"}`), Check: true, Export: "judge"}},
 		Requests: []string{"http POST pay.bank.example/v1/payments", "secret use BANK_TOKEN at pay.bank.example"},
-		Limits:   Limits{MemoryBytes: 32 << 20, WallMS: 2000, Fuel: 500_000_000, HostCalls: 10, OutputBytes: 65536}},
+		Limits:   Limits{MemoryBytes: 32 << 20, WallMS: 2000, Fuel: 500_000_000, HostCalls: 10, OutputBytes: 65536, HTTPBytes: 131072, VarBytes: 4096},
+		Config:   map[string]string{"currency": "EUR"}},
 	"manifest_least": Manifest{ABI: Version, Name: "a", Version: "0", Tools: []Tool{{Name: "t"}}},
 
 	"host_error":            ErrorReply{Code: CapabilityDenied, Message: "need http GET api.example.com/v1/x"},
@@ -174,7 +186,11 @@ func TestGoldenAnswersAreAccepted(t *testing.T) {
 			}
 			_, err = ParseHookAnswer(data, point)
 		case Verdict:
-			_, err = ParseVerdict(data, &Question{Nonce: "q7Zk", DocumentSHA256: sha})
+			phase := PhaseCall
+			if name == "verdict_hold" {
+				phase = PhaseResponse
+			}
+			_, err = ParseVerdict(data, &Question{Phase: phase, Nonce: "q7Zk", DocumentSHA256: sha})
 		case Manifest:
 			_, err = ParseManifest(data)
 		}

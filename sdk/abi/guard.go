@@ -10,19 +10,29 @@ import (
 // A Phase is a moment at which guards judge.
 type Phase string
 
-// The phases. A phase is listed here when some entrance asks in it.
+// The phases, in the order in which a run meets them.
 const (
-	PhaseCall   Phase = "call"   // a tool call, before its handler
-	PhaseResult Phase = "result" // a tool's result, before the model sees it
+	PhaseMessage  Phase = "message"  // what a user says, before it is stored
+	PhaseRequest  Phase = "request"  // what a model is asked, before it is sent
+	PhaseResponse Phase = "response" // what a model or a hook says, before it is stored or shown
+	PhaseCall     Phase = "call"     // a tool call, before its handler
+	PhaseResult   Phase = "result"   // a tool's result, before the model sees it
 )
 
 // ValidPhase reports whether p is a phase.
-func ValidPhase(p Phase) bool { return p == PhaseCall || p == PhaseResult }
+func ValidPhase(p Phase) bool {
+	switch p {
+	case PhaseMessage, PhaseRequest, PhaseResponse, PhaseCall, PhaseResult:
+		return true
+	}
+	return false
+}
 
 // Bounds of what a guard may say.
 const (
-	MaxReasonChars = 256 // reason, hint, and each member of a why
-	MaxWhy         = 16  // entries of why
+	MaxReasonChars = 256  // reason, hint, and each member of a why
+	MaxWhy         = 16   // entries of why
+	MaxHold        = 8192 // characters that a guard may hold back of a stream
 )
 
 // A Question is the input of a guard: all that it may know. Judging is a pure
@@ -42,9 +52,13 @@ type Question struct {
 	Session        string          `json:"session"`
 	Run            string          `json:"run"`
 	Step           int             `json:"step"`
-	Call           *CallFacts      `json:"call,omitempty"`   // phases call and result
-	Result         json.RawMessage `json:"result,omitempty"` // phase result: the judged document
-	Grants         []string        `json:"grants,omitempty"` // what the call would be granted
+	Message        json.RawMessage `json:"message,omitempty"`  // phase message: the judged document, a content
+	Request        json.RawMessage `json:"request,omitempty"`  // phase request: the judged document, as in a [HookCall]
+	Response       json.RawMessage `json:"response,omitempty"` // phase response: the judged document
+	Partial        bool            `json:"partial,omitempty"`  // phase response: the document is what a stream has said so far; more may follow
+	Call           *CallFacts      `json:"call,omitempty"`     // phases call and result
+	Result         json.RawMessage `json:"result,omitempty"`   // phase result: the judged document
+	Grants         []string        `json:"grants,omitempty"`   // what the call would be granted
 	Settings       json.RawMessage `json:"settings,omitempty"`
 	Facts          Facts           `json:"facts,omitzero"`
 }
@@ -101,6 +115,7 @@ type Verdict struct {
 	Hint           string          `json:"hint,omitempty"`     // confirm: for the person
 	Grants         []string        `json:"grants,omitempty"`   // narrow: what remains; absent or empty: nothing
 	Document       json.RawMessage `json:"document,omitempty"` // rewrite: the new document
+	Hold           int             `json:"hold,omitempty"`     // allow or rewrite, in phase response: how many characters at the end of a stream stay back until more is known; 0 to MaxHold
 	Why            []Why           `json:"why,omitempty"`      // for the operator
 }
 
@@ -113,6 +128,10 @@ type Why struct {
 
 // Allow lets the document pass.
 func Allow() Verdict { return Verdict{Ruling: RulingAllow} }
+
+// AllowBut lets a response pass but for the last hold characters of a stream,
+// which stay back until the guard has seen what follows, or that nothing does.
+func AllowBut(hold int) Verdict { return Verdict{Ruling: RulingAllow, Hold: hold} }
 
 // Deny refuses. The reason is for the model; it and the texts of why are cut at
 // [MaxReasonChars].
@@ -178,9 +197,17 @@ func (v *Verdict) Check(q *Question) error {
 		stray = "grants"
 	case v.Document != nil && v.Ruling != RulingRewrite:
 		stray = "document"
+	case v.Hold != 0 && (v.Ruling != RulingAllow && v.Ruling != RulingRewrite || q.Phase != PhaseResponse):
+		stray = "hold"
 	}
 	if stray != "" {
 		return fmt.Errorf("verdict: %s has no place in %q", stray, v.Ruling)
+	}
+	if (v.Ruling == RulingConfirm || v.Ruling == RulingNarrow) && q.Phase != PhaseCall {
+		return fmt.Errorf("verdict: %q has no place in phase %s: only a call can wait for a person or be granted less", v.Ruling, q.Phase)
+	}
+	if v.Hold < 0 || v.Hold > MaxHold {
+		return fmt.Errorf("verdict: hold %d: want 0 to %d", v.Hold, MaxHold)
 	}
 	if v.Ruling == RulingRewrite && len(v.Document) == 0 {
 		return errors.New("verdict: rewrite without a document")

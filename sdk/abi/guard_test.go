@@ -9,7 +9,7 @@ import (
 )
 
 func TestParseVerdict(t *testing.T) {
-	q := &Question{Nonce: "n1", DocumentSHA256: "d1"}
+	q := &Question{Phase: PhaseCall, Nonce: "n1", DocumentSHA256: "d1"}
 	why := func(n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(`{"rule":"r"},`, n), ",") + "]"
 	}
@@ -46,6 +46,7 @@ func TestParseVerdict(t *testing.T) {
 		{"unknown member of why", `{"nonce":"n1","document_sha256":"d1","verdict":"allow","why":[{"Rule":"r"}]}`, "unknown member"},
 		{"verdict is a number", `{"nonce":"n1","document_sha256":"d1","verdict":1}`, "document: json"},
 		{"bad code", `{"nonce":"n1","document_sha256":"d1","verdict":"deny","code":"Too-Much"}`, "want [a-z_]{1,40}"},
+		{"hold on a call", `{"nonce":"n1","document_sha256":"d1","verdict":"allow","hold":1}`, "hold has no place"},
 		{"reason on allow", `{"nonce":"n1","document_sha256":"d1","verdict":"allow","reason":"r"}`, "reason has no place"},
 		{"hint on deny", `{"nonce":"n1","document_sha256":"d1","verdict":"deny","hint":"h"}`, "hint has no place"},
 		{"grants on allow", `{"nonce":"n1","document_sha256":"d1","verdict":"allow","grants":[]}`, "grants has no place"},
@@ -75,6 +76,37 @@ func TestParseVerdict(t *testing.T) {
 	}
 }
 
+// What a verdict may say depends on the phase.
+func TestVerdictOfAPhase(t *testing.T) {
+	for _, c := range []struct {
+		verdict string
+		in      []Phase // where it is one
+	}{
+		{`"verdict":"allow"`, []Phase{PhaseMessage, PhaseRequest, PhaseResponse, PhaseCall, PhaseResult}},
+		{`"verdict":"deny"`, []Phase{PhaseMessage, PhaseRequest, PhaseResponse, PhaseCall, PhaseResult}},
+		{`"verdict":"rewrite","document":{}`, []Phase{PhaseMessage, PhaseRequest, PhaseResponse, PhaseCall, PhaseResult}},
+		{`"verdict":"confirm"`, []Phase{PhaseCall}},
+		{`"verdict":"narrow"`, []Phase{PhaseCall}},
+		{`"verdict":"allow","hold":8192`, []Phase{PhaseResponse}},
+		{`"verdict":"rewrite","document":{},"hold":1`, []Phase{PhaseResponse}},
+		{`"verdict":"deny","hold":1`, nil},
+		{`"verdict":"allow","hold":8193`, nil},
+		{`"verdict":"allow","hold":-1`, nil},
+		{`"verdict":"allow","hold":1.5`, nil},
+	} {
+		var in []Phase
+		for _, p := range []Phase{PhaseMessage, PhaseRequest, PhaseResponse, PhaseCall, PhaseResult} {
+			q := &Question{Phase: p, Nonce: "n1", DocumentSHA256: "d1"}
+			if _, err := ParseVerdict([]byte(`{"nonce":"n1","document_sha256":"d1",`+c.verdict+`}`), q); err == nil {
+				in = append(in, p)
+			}
+		}
+		if !reflect.DeepEqual(in, c.in) {
+			t.Errorf("%s: taken in %q, want %q", c.verdict, in, c.in)
+		}
+	}
+}
+
 func TestVerdictOfNoQuestionIsRefused(t *testing.T) {
 	if _, err := ParseVerdict([]byte(`{"nonce":"","document_sha256":"","verdict":"allow"}`), &Question{}); err == nil {
 		t.Fatal("an empty nonce echoes an empty nonce")
@@ -82,7 +114,7 @@ func TestVerdictOfNoQuestionIsRefused(t *testing.T) {
 }
 
 func TestVerdictsMadeHereAreWellFormed(t *testing.T) {
-	q := &Question{Nonce: "n1", DocumentSHA256: "d1"}
+	q := &Question{Phase: PhaseCall, Nonce: "n1", DocumentSHA256: "d1"}
 	long := strings.Repeat("日", 10*MaxReasonChars)
 	many := make([]Why, 3*MaxWhy)
 	many[0] = Why{Rule: long, At: long, Saw: long}
@@ -103,7 +135,7 @@ func TestVerdictsMadeHereAreWellFormed(t *testing.T) {
 }
 
 func ExampleParseVerdict() {
-	q := &Question{Nonce: "q7Zk", DocumentSHA256: Digest([]byte(`{"amount":"1250.00"}`))}
+	q := &Question{Phase: PhaseCall, Nonce: "q7Zk", DocumentSHA256: Digest([]byte(`{"amount":"1250.00"}`))}
 	answer := fmt.Sprintf(`{"nonce":"q7Zk","document_sha256":%q,"verdict":"confirm","hint":"Pay 1250.00?"}`, q.DocumentSHA256)
 	v, err := ParseVerdict([]byte(answer), q)
 	fmt.Println(v.Ruling, v.Hint, err)

@@ -22,8 +22,8 @@ var ErrDuplicate = errors.New("duplicate member name")
 // Canonical returns data in the one form that is digested, judged and handed
 // over: one JSON value, members sorted by name (bytewise), no blanks, strings
 // with only the escapes that RFC 8259 requires, numbers with the text they had.
-// Duplicate names, bad UTF-8, lone surrogates, nesting beyond [MaxDepth] and
-// trailing bytes are errors. Canonical(Canonical(x)) equals Canonical(x).
+// Duplicate names, bad UTF-8, lone surrogates, numbers that no float64 comes near
+// (1e400), nesting beyond [MaxDepth] and trailing bytes are errors. Canonical(Canonical(x)) equals Canonical(x).
 func Canonical(data []byte) ([]byte, error) {
 	p := parser{in: data}
 	out, err := p.value(make([]byte, 0, len(data)), 1)

@@ -23,6 +23,11 @@ func TestCanonical(t *testing.T) {
 		{"escaped names sort by what they say", `{"b":1,"\u0061":2}`, `{"a":2,"b":1}`, ""},
 		{"scalar document", ` 7 `, `7`, ""},
 
+		{"largest float", `[1.7976931348623157e308,-1.79e+308]`, `[1.7976931348623157e308,-1.79e+308]`, ""},
+		{"smaller than floats", `[1e-400,0e400]`, `[1e-400,0e400]`, ""},
+		{"past all floats", `{"n":1e400}`, "", "number past all floats at byte 5"},
+		{"past all floats, negative", `-1E+309`, "", "number past all floats at byte 0"},
+		{"past all floats, digit by digit", "1" + strings.Repeat("0", 309), "", "number past all floats"},
 		{"duplicate", `{"a":1,"a":1}`, "", `duplicate member name: "a"`},
 		{"duplicate in another spelling", `{"a":1,"\u0061":2}`, "", `duplicate member name: "a"`},
 		{"duplicate far apart", `{"b":1,"a":1,"c":1,"b":2}`, "", `duplicate member name: "b"`},

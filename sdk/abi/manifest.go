@@ -36,6 +36,10 @@ type Manifest struct {
 	// is given until an operator grants it.
 	Requests []string `json:"requests,omitempty"`
 	Limits   Limits   `json:"limits,omitzero"`
+
+	// Config are plain values that tools and hooks may read, never secrets. A value
+	// that the app gives takes the place of the one here.
+	Config map[string]string `json:"config,omitempty"`
 }
 
 // A Tool is one tool of a module.
@@ -83,6 +87,8 @@ type Limits struct {
 	Fuel        int64 `json:"fuel,omitempty"`
 	HostCalls   int   `json:"host_calls,omitempty"`
 	OutputBytes int64 `json:"output_bytes,omitempty"`
+	HTTPBytes   int64 `json:"http_bytes,omitempty"` // body of one request, and of one response
+	VarBytes    int64 `json:"var_bytes,omitempty"`  // values of Extism's variables together
 }
 
 // ValidName reports whether s may name a plugin, tool or guard: a lower-case
@@ -226,8 +232,19 @@ func (m *Manifest) Validate() error {
 	if len(m.Requests) > MaxRequests {
 		bad("%d requests: at most %d", len(m.Requests), MaxRequests)
 	}
-	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 || m.Limits.Fuel < 0 || m.Limits.HostCalls < 0 || m.Limits.OutputBytes < 0 {
+	l := m.Limits
+	if l.MemoryBytes < 0 || l.WallMS < 0 || l.Fuel < 0 || l.HostCalls < 0 || l.OutputBytes < 0 || l.HTTPBytes < 0 || l.VarBytes < 0 {
 		bad("limits: negative")
+	}
+	if len(m.Config) > 0 && len(m.Tools)+len(m.Hooks) == 0 {
+		bad("config: guards have settings")
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Config)) {
+		if key == "" || len(key) > 128 {
+			bad("config: key of %d bytes: want 1 to 128", len(key))
+		} else if err := validText(key); err != nil {
+			bad("config: key %q: %w", clip(key, 80), err)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -3,7 +3,9 @@ package abi
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -197,7 +199,14 @@ func (p *parser) number(out []byte) ([]byte, error) {
 			return nil, p.fail("bad number")
 		}
 	}
-	return append(out, p.in[start:p.pos]...), nil
+	text := p.in[start:p.pos]
+	if len(text) > 300 || bytes.ContainsAny(text, "eE") { // others are in range
+		if f, _ := strconv.ParseFloat(string(text), 64); math.IsInf(f, 0) {
+			p.pos = start
+			return nil, p.fail("number past all floats")
+		}
+	}
+	return append(out, text...), nil
 }
 
 // text reads a string and returns what it says.

@@ -36,6 +36,7 @@ var mutants = map[string]mutant{
 	"an expired question can be decided": {"decide refuses", func(s session.Store) session.Store { return timeless{s} }},
 	"the digest is not compared":         {"decide refuses", func(s session.Store) session.Store { return blind{s} }},
 	"an approval is spent twice":         {"spend", func(s session.Store) session.Store { return spends{s} }},
+	"an approval is spent before a call": {"spend", func(s session.Store) session.Store { return apart{s} }},
 	"spend reads, then writes":           {"spend races", func(s session.Store) session.Store { return &unlocked{Store: s} }},
 }
 
@@ -167,11 +168,27 @@ func (s blind) Decide(ctx context.Context, key session.Key, id string, d session
 
 type spends struct{ session.Store }
 
-func (s spends) Spend(ctx context.Context, key session.Key, id string) error {
-	if err := s.Store.Spend(ctx, key, id); !errors.Is(err, session.ErrUsed) {
-		return err
+func (s spends) BeginCall(ctx context.Context, call session.Call) error {
+	err := s.Store.BeginCall(ctx, call)
+	if errors.Is(err, session.ErrUsed) {
+		call.Approval = ""
+		return s.Store.BeginCall(ctx, call)
 	}
-	return nil
+	return err
+}
+
+// apart spends an approval in a step of its own, before the call.
+type apart struct{ session.Store }
+
+func (s apart) BeginCall(ctx context.Context, call session.Call) error {
+	if call.Approval != "" {
+		first := session.Call{Session: call.Session, ID: session.CallID{Run: "apart", Call: call.ID.Call}, Approval: call.Approval}
+		if err := s.Store.BeginCall(ctx, first); err != nil {
+			return err
+		}
+	}
+	call.Approval = ""
+	return s.Store.BeginCall(ctx, call)
 }
 
 // unlocked looks at a question and changes it in two steps. Between them it lets
@@ -181,20 +198,22 @@ type unlocked struct {
 	looked atomic.Int32
 }
 
-func (s *unlocked) Spend(ctx context.Context, key session.Key, id string) error {
-	all, err := s.Questions(ctx, key)
+func (s *unlocked) BeginCall(ctx context.Context, call session.Call) error {
+	all, err := s.Questions(ctx, call.Session)
 	if err != nil {
 		return err
 	}
 	for _, q := range all {
-		if q.ID == id && q.State == session.Approved {
+		if q.ID == call.Approval && q.State == session.Approved {
 			s.looked.Add(1)
 			for began := time.Now(); s.looked.Load() < 2 && time.Since(began) < time.Second; {
 				runtime.Gosched()
 			}
-			_ = s.Store.Spend(ctx, key, id)
-			return nil
+			if err := s.Store.BeginCall(ctx, call); !errors.Is(err, session.ErrUsed) {
+				return err
+			}
+			call.Approval = ""
 		}
 	}
-	return s.Store.Spend(ctx, key, id)
+	return s.Store.BeginCall(ctx, call)
 }

@@ -1,8 +1,10 @@
 package sessiontest
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,7 +52,7 @@ func testAsk(t *testing.T, s session.Store) {
 	if got := questions(t, s)[0]; got.State != session.Pending {
 		t.Errorf("a question was asked as %q: %+v", got.State, got)
 	}
-	want(t, "spend what was asked as approved", s.Spend(t.Context(), home, "q2"), session.ErrDecided)
+	want(t, "spend what was asked as approved", spend(t, s, home, "q2"), session.ErrDecided)
 	want(t, "ask again", s.Ask(t.Context(), aQuestion("q2")), session.ErrExists)
 	if s.Ask(t.Context(), aQuestion("")) == nil {
 		t.Error("a question without id was asked")
@@ -128,7 +130,7 @@ func testDecideElsewhere(t *testing.T, s session.Store) {
 		create(t, s, key)
 		_, err = s.Decide(t.Context(), key, "q1", yes())
 		want(t, "decide for "+name, err, session.ErrNotFound)
-		want(t, "spend for "+name, s.Spend(t.Context(), key, "q1"), session.ErrNotFound)
+		want(t, "spend for "+name, spend(t, s, key, "q1"), session.ErrNotFound)
 		if all, err := s.Questions(t.Context(), key); err != nil || len(all) != 0 {
 			t.Errorf("questions of %s: %v, %v", name, all, err)
 		}
@@ -154,21 +156,52 @@ func testDecideRaces(t *testing.T, s session.Store) {
 	}
 }
 
+// spend begins a call of its own that spends an approval. A call that may not is
+// not recorded.
+func spend(t *testing.T, s session.Store, key session.Key, question string) error {
+	t.Helper()
+	before, err := s.Calls(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := aCall(rand.Text(), 0)
+	c.Session, c.Approval = key, question
+	failed := s.BeginCall(t.Context(), c)
+	after, err := s.Calls(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := slices.ContainsFunc(after, func(found session.Call) bool { return found.ID == c.ID && found.Approval == question })
+	if recorded != (failed == nil) || failed == nil && len(after) == len(before) {
+		t.Errorf("a call that spends %s: %v; recorded: %t", question, failed, recorded)
+	}
+	return failed
+}
+
 func testSpend(t *testing.T, s session.Store) {
 	ask(t, s, "q1", "q2")
-	want(t, "spend what is pending", s.Spend(t.Context(), home, "q1"), session.ErrDecided)
-	want(t, "spend what was never asked", s.Spend(t.Context(), home, "q3"), session.ErrNotFound)
+	want(t, "spend what is pending", spend(t, s, home, "q1"), session.ErrDecided)
+	want(t, "spend what was never asked", spend(t, s, home, "q3"), session.ErrNotFound)
 	if _, err := s.Decide(t.Context(), home, "q1", yes()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Decide(t.Context(), home, "q2", session.Decision{By: "eve", At: noon}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Spend(t.Context(), home, "q1"); err != nil {
+	twice := aCall("twice", 0)
+	if err := s.BeginCall(t.Context(), twice); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "spend again", s.Spend(t.Context(), home, "q1"), session.ErrUsed)
-	want(t, "spend what was rejected", s.Spend(t.Context(), home, "q2"), session.ErrDecided)
+	twice.Approval = "q1"
+	want(t, "spend for a call that has begun", s.BeginCall(t.Context(), twice), session.ErrExists)
+	if q := questions(t, s)[0]; q.State != session.Approved {
+		t.Errorf("a call that could not begin left its approval %s", q.State)
+	}
+	if err := spend(t, s, home, "q1"); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "spend again", spend(t, s, home, "q1"), session.ErrUsed)
+	want(t, "spend what was rejected", spend(t, s, home, "q2"), session.ErrDecided)
 	_, err := s.Decide(t.Context(), home, "q1", yes())
 	want(t, "decide what was used", err, session.ErrDecided)
 	got := questions(t, s)
@@ -182,7 +215,7 @@ func testSpendRaces(t *testing.T, s session.Store) {
 	if _, err := s.Decide(t.Context(), home, "q1", yes()); err != nil {
 		t.Fatal(err)
 	}
-	if won := race(t, session.ErrUsed, func(int) error { return s.Spend(t.Context(), home, "q1") }); len(won) != 1 {
+	if won := race(t, session.ErrUsed, func(int) error { return spend(t, s, home, "q1") }); len(won) != 1 {
 		t.Errorf("one approval was spent %d times", len(won))
 	}
 }

@@ -15,11 +15,15 @@ func (s *Store) BeginCall(ctx context.Context, call session.Call) error {
 		if err != nil {
 			return fmt.Errorf("session %s: %w", call.Session.ID, err)
 		}
-		return inserted(tx.ExecContext(ctx, `INSERT INTO calls
-				(session, seq, run, call, attempt, agent, tool, module, args_sha256, began, state, code, ended)
-			SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11 FROM calls WHERE session = ?1 ON CONFLICT DO NOTHING`,
-			row, call.ID.Run, call.ID.Call, call.ID.Attempt, call.Agent, call.Tool, call.Module, call.ArgsSHA256, stamp(call.Began),
-			string(session.CallIntent), stamp{}))
+		if err := inserted(tx.ExecContext(ctx, `INSERT INTO calls
+				(session, seq, run, call, attempt, agent, tool, module, args_sha256, approval, began, state, code, ended)
+			SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, '', ?12 FROM calls WHERE session = ?1 ON CONFLICT DO NOTHING`,
+			row, call.ID.Run, call.ID.Call, call.ID.Attempt, call.Agent, call.Tool, call.Module, call.ArgsSHA256, call.Approval, stamp(call.Began),
+			string(session.CallIntent), stamp{})); err != nil || call.Approval == "" {
+			return err
+		}
+		_, err = move(ctx, tx, call.Session, call.Approval, (*session.Question).Spend)
+		return err
 	})
 	return callError(call.ID, err)
 }
@@ -62,11 +66,11 @@ func (s *Store) Calls(ctx context.Context, key session.Key) ([]session.Call, err
 		}
 		return each(ctx, tx, func(scan func(...any) error) error {
 			c := session.Call{Session: key}
-			err := scan(&c.ID.Run, &c.ID.Call, &c.ID.Attempt, &c.Agent, &c.Tool, &c.Module, &c.ArgsSHA256, (*stamp)(&c.Began),
+			err := scan(&c.ID.Run, &c.ID.Call, &c.ID.Attempt, &c.Agent, &c.Tool, &c.Module, &c.ArgsSHA256, &c.Approval, (*stamp)(&c.Began),
 				&c.State, &c.Code, (*[]byte)(&c.Result), (*stamp)(&c.Ended))
 			calls = append(calls, c)
 			return err
-		}, `SELECT run, call, attempt, agent, tool, module, args_sha256, began, state, code, result, ended
+		}, `SELECT run, call, attempt, agent, tool, module, args_sha256, approval, began, state, code, result, ended
 			FROM calls WHERE session = ? ORDER BY seq`, row)
 	})
 	if err != nil {

@@ -67,6 +67,7 @@ func child(ctx context.Context, path, lane string) error {
 	if err != nil {
 		return err
 	}
+	calls, _ = split(calls)
 	questions, err := s.Questions(ctx, key)
 	if err != nil {
 		return err
@@ -123,8 +124,8 @@ func work(ctx context.Context, s *Store, key session.Key, lane string, event, ca
 	return settle(ctx, s, key, question)
 }
 
-// settle decides and spends a question, as far as nobody has. Only a spend that
-// succeeds is reported: it is where a call would run.
+// settle decides and spends a question, as far as nobody has. Only a call that may
+// begin is reported: it is where it would run.
 func settle(ctx context.Context, s *Store, key session.Key, i int) error {
 	id := fmt.Sprint(i)
 	switch _, err := s.Decide(ctx, key, id, session.Decision{Approve: true, By: "eve", At: time.Unix(0, 0)}); {
@@ -133,13 +134,27 @@ func settle(ctx context.Context, s *Store, key session.Key, i int) error {
 	case !errors.Is(err, session.ErrDecided):
 		return err
 	}
-	switch err := s.Spend(ctx, key, id); {
+	switch err := s.BeginCall(ctx, session.Call{Session: key, ID: session.CallID{Run: "approved", Call: id, Attempt: rand.Int()}, Approval: id}); {
 	case err == nil:
 		fmt.Println("spend", i)
 	case !errors.Is(err, session.ErrUsed):
 		return err
 	}
 	return nil
+}
+
+// split tells the calls of work from those that were approved, which it counts by
+// question.
+func split(calls []session.Call) (worked []session.Call, approved map[string]int) {
+	approved = map[string]int{}
+	for _, c := range calls {
+		if c.Approval == "" {
+			worked = append(worked, c)
+		} else {
+			approved[c.Approval]++
+		}
+	}
+	return worked, approved
 }
 
 // A laneLog is what the children of a lane have reported.
@@ -223,6 +238,7 @@ func (l *laneLog) check(ctx context.Context, s *Store) error {
 	if err != nil {
 		return err
 	}
+	calls, approved := split(calls)
 	questions, err := s.Questions(ctx, key)
 	if err != nil {
 		return err
@@ -251,9 +267,14 @@ func (l *laneLog) check(ctx context.Context, s *Store) error {
 	}
 	for i, q := range questions {
 		legal := q.State == session.Pending && l.decided[i] == 0 && l.spent[i] == 0 ||
-			q.State == session.Approved && l.spent[i] == 0 || q.State == session.Used
+			q.State == session.Approved && l.spent[i] == 0
+		if q.State == session.Used {
+			legal = approved[q.ID] == 1
+		} else {
+			legal = legal && approved[q.ID] == 0
+		}
 		if q.ID != fmt.Sprint(i) || !legal {
-			return fmt.Errorf("question %d, decided %d and spent %d times: %+v", i, l.decided[i], l.spent[i], q)
+			return fmt.Errorf("question %d, decided %d and spent %d times, for %d calls: %+v", i, l.decided[i], l.spent[i], approved[q.ID], q)
 		}
 	}
 	return nil

@@ -51,44 +51,38 @@ func (s *Store) Questions(ctx context.Context, key session.Key) ([]session.Quest
 
 // Decide implements [session.Store].
 func (s *Store) Decide(ctx context.Context, key session.Key, id string, d session.Decision) (session.Question, error) {
-	return s.move(ctx, key, id, func(q *session.Question) error { return q.Decide(d) })
-}
-
-// Spend implements [session.Store].
-func (s *Store) Spend(ctx context.Context, key session.Key, id string) error {
-	_, err := s.move(ctx, key, id, (*session.Question).Spend)
-	return err
-}
-
-// move changes the state of a question. The state from which it moves is part of
-// the statement that writes.
-func (s *Store) move(ctx context.Context, key session.Key, id string, to func(*session.Question) error) (session.Question, error) {
-	var moved session.Question
-	err := s.update(ctx, func(tx *sql.Tx) error {
-		row, err := find(ctx, tx, key)
-		if err != nil {
-			return questionError(id, err)
-		}
-		q, err := scanQuestion(key, tx.QueryRowContext(ctx, selectQuestion+` WHERE session = ? AND id = ?`, row, id).Scan)
-		if errors.Is(err, sql.ErrNoRows) {
-			err = session.ErrNotFound
-		}
-		if err != nil {
-			return questionError(id, err)
-		}
-		from := q.State
-		if err := to(&q); err != nil {
-			return err // names the question
-		}
-		res, err := tx.ExecContext(ctx, `UPDATE questions SET state = ?, by = ?, decided = ?, payload = ? WHERE session = ? AND id = ? AND state = ?`,
-			string(q.State), q.By, stamp(q.Decided), bytesOf(q.Payload), row, id, string(from))
-		moved = q
-		return questionError(id, changed(res, err, session.ErrDecided))
+	var decided session.Question
+	err := s.update(ctx, func(tx *sql.Tx) (err error) {
+		decided, err = move(ctx, tx, key, id, func(q *session.Question) error { return q.Decide(d) })
+		return err
 	})
 	if err != nil {
 		return session.Question{}, err
 	}
-	return moved, nil
+	return decided, nil
+}
+
+// move changes the state of a question. The state from which it moves is part of
+// the statement that writes.
+func move(ctx context.Context, tx *sql.Tx, key session.Key, id string, to func(*session.Question) error) (session.Question, error) {
+	row, err := find(ctx, tx, key)
+	if err != nil {
+		return session.Question{}, questionError(id, err)
+	}
+	q, err := scanQuestion(key, tx.QueryRowContext(ctx, selectQuestion+` WHERE session = ? AND id = ?`, row, id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = session.ErrNotFound
+	}
+	if err != nil {
+		return session.Question{}, questionError(id, err)
+	}
+	from := q.State
+	if err := to(&q); err != nil {
+		return session.Question{}, err // names the question
+	}
+	res, err := tx.ExecContext(ctx, `UPDATE questions SET state = ?, by = ?, decided = ?, payload = ? WHERE session = ? AND id = ? AND state = ?`,
+		string(q.State), q.By, stamp(q.Decided), bytesOf(q.Payload), row, id, string(from))
+	return q, questionError(id, changed(res, err, session.ErrDecided))
 }
 
 const selectQuestion = `SELECT id, run, agent, call, tool, module, args, given, args_sha256, policy, hint, asked, expires, state, by, decided, payload

@@ -96,6 +96,8 @@ CREATE TABLE questions (
 	PRIMARY KEY (session, seq),
 	UNIQUE (session, id)
 ) STRICT;
+`, `
+ALTER TABLE calls ADD COLUMN approval TEXT NOT NULL DEFAULT '';
 `}
 
 // prepare checks what the file is before it changes anything in it, and brings

@@ -20,7 +20,7 @@ func TestVerdicts(t *testing.T) {
 	if err := json.Unmarshal(data, &docs); err != nil {
 		t.Fatal(err)
 	}
-	q := &abi.Question{Nonce: "n0", DocumentSHA256: strings.Repeat("ab", 32)}
+	q := &abi.Question{Phase: abi.PhaseCall, Nonce: "n0", DocumentSHA256: strings.Repeat("ab", 32)}
 	asked, err := abi.Marshal(q)
 	if err != nil {
 		t.Fatal(err)

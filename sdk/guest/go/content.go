@@ -1,5 +1,7 @@
 package guest
 
+import "strings"
+
 // A Content is one message: parts, said by a role. Its JSON form, and that of the
 // types below, is that of the Gemini REST API; members that a type does not know
 // are kept.
@@ -71,6 +73,15 @@ type Event struct {
 	Actions Document
 
 	arrived members
+}
+
+// Text returns all texts of the parts, thoughts among them, joined in their order.
+func (c *Content) Text() string {
+	var text strings.Builder
+	for i := range c.Parts {
+		text.WriteString(c.Parts[i].Text)
+	}
+	return text.String()
 }
 
 func (c *Content) fields() []field {

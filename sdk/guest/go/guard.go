@@ -28,8 +28,11 @@ type Phase = abi.Phase
 
 // The phases.
 const (
-	PhaseCall   = abi.PhaseCall   // a tool call, before its handler
-	PhaseResult = abi.PhaseResult // a tool's result, before the model sees it
+	PhaseMessage  = abi.PhaseMessage  // what a user says, before it is stored
+	PhaseRequest  = abi.PhaseRequest  // what a model is asked, before it is sent
+	PhaseResponse = abi.PhaseResponse // what a model or a hook says, before it is stored or shown
+	PhaseCall     = abi.PhaseCall     // a tool call, before its handler
+	PhaseResult   = abi.PhaseResult   // a tool's result, before the model sees it
 )
 
 // A Question is all that a guard may know.
@@ -43,11 +46,16 @@ type Question struct {
 	Session string
 	Run     string
 	Step    int
-	Tool    CalledTool
-	Args    Document // what is judged in PhaseCall
-	Result  Document // what is judged in PhaseResult
-	Grants  []string // what the call would be granted
-	Facts   Facts    // what the host adds from its own knowledge
+
+	Message  Content       // what is judged in PhaseMessage
+	Request  ModelRequest  // what is judged in PhaseRequest
+	Response ModelResponse // what is judged in PhaseResponse; if Partial is set, what a stream has said so far
+
+	Tool   CalledTool // in PhaseCall and PhaseResult
+	Args   Document   // what is judged in PhaseCall
+	Result Document   // what is judged in PhaseResult
+	Grants []string   // what the call would be granted
+	Facts  Facts      // what the host adds from its own knowledge
 
 	wall wall
 }
@@ -76,6 +84,13 @@ type Why = abi.Why
 
 // Allow lets the document pass.
 func Allow() Verdict { return abi.Allow() }
+
+// AllowBut lets a response pass but for the last hold characters of a stream: they
+// are shown when the guard has seen what follows, or that nothing does. Hold back
+// what may be the beginning of something to be denied or rewritten, and no more. It
+// is at most abi.MaxHold, and counts for nothing where nothing follows. A [Rewrite]
+// may hold back, too: set its Hold.
+func AllowBut(hold int) Verdict { return abi.AllowBut(hold) }
 
 // Deny refuses. The code, [a-z_]{1,40}, is the author's; the model reads the
 // reason, which is cut at abi.MaxReasonChars, and the operator reads why.
@@ -151,6 +166,12 @@ func (g Guard[Settings]) add(s *server) error {
 	s.warm = append(s.warm, func() {
 		_, _ = decode[abi.Question]([]byte(`{"format":1,"kind":"guard","call":{"args":{}}}`))
 	}, func() {
+		for _, p := range g.Phases {
+			if p == PhaseMessage || p == PhaseRequest || p == PhaseResponse {
+				_, _ = decode[ModelResponse]([]byte(`{"content":{"parts":[{}]}}`))
+			}
+		}
+	}, func() {
 		_, _ = read(nil)
 	}, func() {
 		_, _ = abi.Marshal(abi.Deny("", "", Why{}))
@@ -173,6 +194,17 @@ func (s *server) judge(w wall, input []byte) ([]byte, error) {
 	}
 	q := &Question{Phase: in.Phase, Now: now, Tenant: in.Tenant, App: in.App, Agent: in.Agent, User: in.User, Session: in.Session,
 		Run: in.Run, Step: in.Step, Result: Document{raw: in.Result}, Grants: in.Grants, Facts: in.Facts, wall: w}
+	for _, d := range []struct {
+		document json.RawMessage
+		into     any
+	}{{in.Message, &q.Message}, {in.Request, &q.Request}, {in.Response, &q.Response}} {
+		if d.document == nil {
+			continue
+		}
+		if err := json.Unmarshal(d.document, d.into); err != nil {
+			return nil, fmt.Errorf("input: %s: %w", in.Phase, err)
+		}
+	}
 	if in.Call != nil {
 		q.Tool = CalledTool{ID: in.Call.ID, Name: in.Call.Tool, Known: in.Call.Known, Effects: in.Call.Effects, Module: in.Call.Module}
 		q.Args = Document{raw: in.Call.Args}
