@@ -142,8 +142,8 @@ func operand(v value) any {
 }
 
 // mostWritten bounds what a format writes: each verb at most its width, its precision
-// and an operand, no byte of which becomes more than eight. Widths from operands
-// count as much as Go takes.
+// and an operand, no byte of which becomes more than eight. Widths that are operands
+// count as much as Go takes of them.
 func mostWritten(format string, longest int) int {
 	const star = 1e6
 	n, verb := len(format), false
@@ -157,7 +157,7 @@ func mostWritten(format string, longest int) int {
 		case c >= '1' && c <= '9' && verb:
 			width := 0
 			for ; i < len(format) && format[i] >= '0' && format[i] <= '9'; i++ {
-				width = min(width*10+int(format[i]-'0'), star)
+				width = min(width*10+int(format[i]-'0'), MaxResultBytes+1)
 			}
 			n += width
 			i--

@@ -47,8 +47,9 @@ type adapter struct {
 	global  uint32            // address of the blob; behind it the value of the data
 	segment uint32            // the blob
 
-	blob     []byte // requests, silence and data
+	blob     []byte // requests, silence, data, and room
 	requests []span // of l.builtins
+	vector   span   // room for what fd_write reads and writes: there may be no memory left to say so
 	silence  span
 	data     span
 }
@@ -79,7 +80,7 @@ func newAdapter(l *linker, data []byte) *adapter {
 	for _, b := range l.builtins {
 		a.requests = append(a.requests, a.put(`{"builtin":`+strconv.Quote(b.name)+`}`))
 	}
-	a.silence, a.data = a.put(silence), a.put(string(data))
+	a.silence, a.data, a.vector = a.put(silence), a.put(string(data)), a.put(strings.Repeat("\x00", 12))
 
 	a.uses = []use{{abi.ImportHost, "input_length", "", "I"}, {abi.ImportHost, "input_read", "iii", "i"},
 		{abi.ImportHost, "output_set", "ii", ""}, {abi.ImportWASI, "fd_write", "iiii", "i"}}
@@ -202,7 +203,7 @@ func (a *adapter) strlen() []byte {
 // say writes n bytes to standard error.
 func (a *adapter) say() []byte {
 	const s, n, vector = 0, 1, 2
-	return join(con(12), a.to("opa_malloc"), set(vector),
+	return join(a.blobAt(a.vector), set(vector),
 		get(vector), get(s), store32(0), get(vector), get(n), store32(4),
 		con(2), get(vector), con(1), get(vector), con(8), add, a.to("fd_write"), drop)
 }
@@ -296,7 +297,7 @@ func getGlobal(g uint32) []byte  { return u32([]byte{0x23}, g) }
 func setGlobal(g uint32) []byte  { return u32([]byte{0x24}, g) }
 func con(v int) []byte           { return sleb([]byte{0x41}, int64(v)) }
 func load64(offset int) []byte   { return u32([]byte{0x29, 0}, uint32(offset)) }
-func store32(offset int) []byte  { return u32([]byte{0x36, 2}, uint32(offset)) }
+func store32(offset int) []byte  { return u32([]byte{0x36, 0}, uint32(offset)) }
 
 // wide is eight bytes as an i64.
 func wide(s string) []byte {

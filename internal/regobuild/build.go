@@ -62,29 +62,39 @@ func Is(dir string) bool {
 // Build is safe for concurrent use.
 func Build(ctx context.Context, dir string) (Result, error) {
 	start := time.Now()
-	temp, err := os.MkdirTemp("", "regobuild")
+	bundle, err := compile(ctx, dir)
 	if err != nil {
-		return Result{}, fmt.Errorf("policy %s: %w", dir, err)
-	}
-	defer os.RemoveAll(temp)
-	bundle := filepath.Join(temp, "bundle.tar.gz")
-	if _, err := runOPA(ctx, dir, "build", "--target", "wasm", "--entrypoint", Entrypoint, "--ignore", "*_test.rego", "--output", bundle, "--bundle", "."); err != nil {
 		return Result{}, err
 	}
 	about, err := runOPA(ctx, dir, "version")
 	if err != nil {
 		return Result{}, err
 	}
-	packed, err := os.ReadFile(bundle)
-	if err != nil {
-		return Result{}, fmt.Errorf("policy %s: %w", dir, err)
-	}
-	wasm, err := LinkBundle(packed)
+	wasm, err := LinkBundle(bundle)
 	if err != nil {
 		return Result{}, fmt.Errorf("policy %s: %w", dir, err)
 	}
 	line, _, _ := strings.Cut(string(about), "\n")
 	return Result{Wasm: wasm, OPA: strings.TrimPrefix(line, "Version: "), Took: time.Since(start)}, nil
+}
+
+// compile has OPA compile a policy, and returns the bundle that it writes. Its paths
+// are relative to the folder, so the same files give the same bytes anywhere.
+func compile(ctx context.Context, dir string) ([]byte, error) {
+	temp, err := os.MkdirTemp("", "regobuild")
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", dir, err)
+	}
+	defer os.RemoveAll(temp)
+	file := filepath.Join(temp, "bundle.tar.gz")
+	if _, err := runOPA(ctx, dir, "build", "--target", "wasm", "--entrypoint", Entrypoint, "--ignore", "*_test.rego", "--output", file, "--bundle", "."); err != nil {
+		return nil, err
+	}
+	bundle, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", dir, err)
+	}
+	return bundle, nil
 }
 
 // LinkBundle makes a guest of a bundle that opa build wrote for WebAssembly, see

@@ -32,6 +32,13 @@ func TestDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if *update {
+		bundle, err := compile(t.Context(), "testdata/probe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("testdata/probe.tar.gz", bundle, 0o644); err != nil {
+			t.Fatal(err)
+		}
 		for i, d := range all {
 			all[i].Want = evaluate(t, "testdata/probe", d.Input)
 		}

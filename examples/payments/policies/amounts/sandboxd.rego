@@ -31,7 +31,7 @@ denial := object.union(first_denial, {"verdict": "deny"}) if {
 
 first_denial := sort(deny)[0]
 
-default hint := ""
+default hint := "This call needs an approval."
 
 hint := substring(concat(" ", sort(confirm)), 0, 256)
 
