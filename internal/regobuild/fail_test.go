@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -15,12 +14,9 @@ import (
 // asked before, and that the operator reads why.
 func TestFailsClosed(t *testing.T) {
 	m := probe(t)
-	ask := func(input string, limits host.Limits) (*host.Reply, error) {
-		return m.Call(t.Context(), &host.Call{Kind: abi.KindGuard, Export: abi.ExportCall, Input: []byte(input), Limits: limits, Now: time.Unix(1, 2)})
-	}
 	good := func(after string) {
 		t.Helper()
-		reply, err := ask(`{"do":"sprintf","args":["%d of %v",[1,{"a":[2]}]]}`, patient)
+		reply, err := ask(t, m, `{"do":"sprintf","args":["%d of %v",[1,{"a":[2]}]]}`, patient)
 		if want := `{"value":"1 of {\"a\": [2]}"}`; err != nil || string(reply.Output) != want {
 			t.Errorf("after %s: %v, %v, want %s", after, reply, err, want)
 		}
@@ -41,7 +37,7 @@ func TestFailsClosed(t *testing.T) {
 		{"no question", ``, patient, abi.GuestOutputInvalid, "undefined"},
 		{"half a question", `{"do":"data","args":["10.0.0.1"`, patient, abi.GuestOutputInvalid, "undefined"},
 		{"no object", `[]`, patient, abi.GuestOutputInvalid, "undefined"},
-		{"two values", `{"do":"two values"}`, patient, abi.GuestTrap, "probe.rego:66:1: var assignment conflict"},
+		{"two values", `{"do":"two values"}`, patient, abi.GuestTrap, "probe.rego:68:1: var assignment conflict"},
 		{"endless", `{"do":"spin"}`, patient, abi.GuestFuel, ""},
 		{"all memory", `{"do":"hoard"}`, small, abi.GuestMemory, ""},
 		{"many host calls", `{"do":"many calls","args":[10]}`, tight, abi.HostcallLimit, ""},
@@ -52,7 +48,7 @@ func TestFailsClosed(t *testing.T) {
 		{"not, of what cannot be computed", strings.Replace(bomb, "sprintf", "not", 1), patient, abi.GuestTrap, "the format may write"},
 		{"deep nesting", `{"do":"json","args":["` + strings.Repeat("[", 100_000) + `"]}`, patient, abi.GuestStack, ""},
 	} {
-		reply, err := ask(c.input, c.limits)
+		reply, err := ask(t, m, c.input, c.limits)
 		var code abi.Code
 		var detail string
 		if failure, ok := errors.AsType[*host.GuestError](err); ok {
@@ -63,7 +59,7 @@ func TestFailsClosed(t *testing.T) {
 		}
 		good(c.name)
 	}
-	reply, err := ask(`{"do":"time.now_ns","args":[]}`, patient)
+	reply, err := ask(t, m, `{"do":"time.now_ns","args":[]}`, patient)
 	if err != nil || string(reply.Output) != `{"value":1000000002}` {
 		t.Errorf("now: %v, %v, want the time of the question", reply, err)
 	}
@@ -75,7 +71,7 @@ func TestSameEveryTime(t *testing.T) {
 	seen := map[string]bool{}
 	for range 5 {
 		for _, input := range []string{`{"do":"sets","args":[1,"a",[2]]}`, `{"do":"data","args":["10.1.2.3"]}`} {
-			reply, err := m.Call(t.Context(), &host.Call{Kind: abi.KindGuard, Export: abi.ExportCall, Input: []byte(input), Limits: patient})
+			reply, err := ask(t, m, input, patient)
 			if err != nil {
 				t.Fatal(err)
 			}

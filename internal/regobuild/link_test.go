@@ -12,9 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
-	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // unpacked returns a file of the fixture.
@@ -68,7 +66,7 @@ func TestLinked(t *testing.T) {
 	if want := []string{"memory", "call", "warm_up"}; !slices.Equal(exports, want) || len(m.Memories) != 1 {
 		t.Errorf("exports %q of %d memories, want %q of one", exports, len(m.Memories), want)
 	}
-	reply, err := load(t, wasm).Call(t.Context(), &host.Call{Kind: abi.KindGuard, Export: abi.ExportCall, Input: []byte(`{"do":"data","args":["10.0.0.1"]}`), Limits: patient})
+	reply, err := ask(t, load(t, wasm), `{"do":"data","args":["10.0.0.1"]}`, patient)
 	if err != nil || string(reply.Output) != `{"value":[]}` {
 		t.Errorf("with other data: %v, %v", reply, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
@@ -44,6 +45,11 @@ func load(t testing.TB, wasm []byte) *host.Module {
 		t.Fatal(err)
 	}
 	return module
+}
+
+// ask calls a guest as a guard, at 1 s and 2 ns.
+func ask(t testing.TB, m *host.Module, input string, limits host.Limits) (*host.Reply, error) {
+	return m.Call(t.Context(), &host.Call{Kind: abi.KindGuard, Export: abi.ExportCall, Input: []byte(input), Limits: limits, Now: time.Unix(1, 2)})
 }
 
 func read(t testing.TB, name string) []byte {

@@ -52,6 +52,8 @@ value := object.union(input.args[0], {"sum": sum([x | some x in input.args[1]])}
 
 value := glob.match(input.args[0], ["."], input.args[1]) if input.do == "glob"
 
+value := [regex.match(input.args[0], input.args[1]), regex.find_all_string_submatch_n(input.args[0], input.args[1], -1)] if input.do == "regex"
+
 value := json.unmarshal(input.args[0]) if input.do == "json"
 
 value := undefined_when_it_fails if input.do == "not"
