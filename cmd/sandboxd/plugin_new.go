@@ -16,10 +16,11 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// templates are the files of a new plugin, by language. Each is a plugin that
-// works, named templateName.
+// templates are the files of a new plugin or policy, by language. Each is one that
+// works, named templateName or policyTemplate.
 //
 //go:embed template/go/main.go template/go/README.md template/go/gitignore template/go/tests/http/oslo.json
+//go:embed template/rego/policy.rego template/rego/policy.yaml
 var templates embed.FS
 
 const templateName = "weather"

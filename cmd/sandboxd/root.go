@@ -44,6 +44,7 @@ func newRoot(e *env) *cobra.Command {
 		runCommand(e),
 		group("plugin", "Make, build, look into and run plugins",
 			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
+		group("policy", "Make and build policies in Rego", policyNewCommand(e), policyBuildCommand(e)),
 		group("audit", "Read what was decided", auditSearchCommand(e), auditVerifyCommand(e)),
 		sessionCommand(e),
 		confirmCommand(e),
