@@ -179,8 +179,8 @@ func start(p []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(p))
 // headroom is what a call may allocate, at least, before memory grows.
 const headroom = 1 << 20
 
-// makeRoom lets the heap have free memory when a call begins. An instance whose
-// memory grew is not used again, so growing costs the next call a new one.
+// makeRoom lets the heap have free memory when a call begins: to grow in a call
+// costs more fuel than a small call does, and the host has to take it back.
 func makeRoom() {
 	room := make([]byte, headroom)
 	runtime.KeepAlive(room)
