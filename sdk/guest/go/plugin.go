@@ -139,11 +139,11 @@ func kindOf(input []byte) (format int, kind abi.Kind, err error) {
 			return err
 		}
 		if seen++; seen == 2 && err == nil {
-			return enough
+			return errEnough
 		}
 		return err
 	})
-	if err == enough {
+	if err == errEnough {
 		err = nil
 	}
 	return format, kind, err

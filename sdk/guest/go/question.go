@@ -30,11 +30,11 @@ func readQuestion(data []byte) (*asked, error) {
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		case name == "format" && a.format != abi.Version, name == "kind" && a.kind != abi.KindGuard:
-			return enough
+			return errEnough
 		}
 		return nil
 	})
-	if err == enough {
+	if err == errEnough {
 		err = nil
 	}
 	return a, err

@@ -31,8 +31,8 @@ func newReader(data []byte) *reader {
 
 var errJSON = errors.New("unexpected end or character in JSON")
 
-// enough ends object and list early, without an error.
-var enough = errors.New("enough")
+// errEnough ends object and list early, without an error.
+var errEnough = errors.New("errEnough")
 
 func (r *reader) space() {
 	for r.i < len(r.text) && (r.text[r.i] == ' ' || r.text[r.i] == '\n' || r.text[r.i] == '\t' || r.text[r.i] == '\r') {
@@ -330,7 +330,7 @@ func (r *reader) find(steps []string) (bool, error) {
 			err = r.object(func(name string) error {
 				if name == step {
 					found = true
-					return enough
+					return errEnough
 				}
 				_, err := r.raw()
 				return err
@@ -343,14 +343,14 @@ func (r *reader) find(steps []string) (bool, error) {
 			err = r.list(func() error {
 				if at == 0 {
 					found = true
-					return enough
+					return errEnough
 				}
 				at--
 				_, err := r.raw()
 				return err
 			})
 		}
-		if err != nil && err != enough {
+		if err != nil && err != errEnough {
 			return false, err
 		}
 		if !found {
