@@ -176,7 +176,7 @@ func TestArgumentsThatCannotBeJudged(t *testing.T) {
 	}
 	w := newWorld(t, flowtest.Call(bad("c1", "tool"), bad("c2", "nothing")))
 	w.agent.Tools = []flow.Tool{tool("tool")}
-	guard := &flowtest.Guard{Label: "guard"}
+	guard := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall, abi.PhaseResult}}
 	w.cfg.Guards = []flow.Guard{guard}
 	for _, err := range w.run(flow.Text("go")).errs {
 		t.Log(err) // the event of such a call may not be storable, which is another matter
@@ -188,6 +188,33 @@ func TestArgumentsThatCannotBeJudged(t *testing.T) {
 	}
 	if len(guard.Asked()) == 0 {
 		t.Error("no guard was asked")
+	}
+}
+
+// Likewise if hooks made them so: the call is refused, and shown as the model made it.
+func TestHookMakesArgumentsThatCannotBe(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "tool", `{"n":1}`)))
+	witness := tool("tool")
+	w.agent.Tools = []flow.Tool{witness}
+	guard := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseResult}}
+	w.cfg.Guards = []flow.Guard{guard}
+	w.cfg.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, c *flow.ToolCall) (map[string]any, error) {
+		c.Args["n"] = math.NaN()
+		return nil, nil
+	}}}
+	o := w.say("go")
+	if len(witness.Calls()) != 0 || !strings.HasPrefix(o.errorOf("c1"), string(abi.ArgsInvalid)) {
+		t.Errorf("%d calls, the model reads %q", len(witness.Calls()), o.errorOf("c1"))
+	}
+	if q := guard.Asked(); len(q) != 1 || string(q[0].Call.Args) != "{}" {
+		t.Errorf("the guard was asked %+v", q)
+	}
+	for _, ev := range w.stored().Events {
+		for _, c := range ev.Calls() {
+			if toJSON(t, c.Args) != `{"n":1}` {
+				t.Errorf("stored as %v", c.Args)
+			}
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func newReader(data []byte) *reader {
 var errJSON = errors.New("unexpected end or character in JSON")
 
 // errEnough ends object and list early, without an error.
-var errEnough = errors.New("errEnough")
+var errEnough = errors.New("enough")
 
 func (r *reader) space() {
 	for r.i < len(r.text) && (r.text[r.i] == ' ' || r.text[r.i] == '\n' || r.text[r.i] == '\t' || r.text[r.i] == '\r') {
