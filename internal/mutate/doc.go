@@ -5,7 +5,8 @@
 //
 // All mutants of a package are compiled into one test binary, in which a variable
 // of the environment switches one of them on; so a mutant costs a run of the tests
-// of its package, up to the first that fails. They are
+// beside its file or, if those do not notice it, of its package, up to the first that
+// fails. They are
 //
 //   - a comparison turned: == and !=, < and <=, > and >=
 //   - && for ||, and || for &&

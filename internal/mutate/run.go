@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,8 @@ type suite struct {
 	dir     string // of the package, absolute
 	binary  string
 	mutants []*mutant
-	limit   time.Duration // of one run of the tests
+	near    map[string]string // by file, a pattern of the tests in the file beside it, which are run first
+	limit   time.Duration     // of one run of the tests
 }
 
 // switchEnv is the variable of the environment that says which mutant is on.
@@ -37,7 +39,7 @@ const switchEnv = "MUTANT"
 // build compiles the tests of the package in dir, a path from root, with the
 // mutants of files in them, and runs them once without a mutant.
 func build(ctx context.Context, root, dir, temp string, files []string) (*suite, error) {
-	s := &suite{dir: filepath.Join(root, dir), binary: filepath.Join(temp, strings.ReplaceAll(dir, "/", "_")+".test")}
+	s := &suite{dir: filepath.Join(root, dir), binary: filepath.Join(temp, strings.ReplaceAll(dir, "/", "_")+".test"), near: map[string]string{}}
 	overlay := map[string]string{}
 	name, next := "", 1
 	write := func(file, text string) error {
@@ -48,6 +50,9 @@ func build(ctx context.Context, root, dir, temp string, files []string) (*suite,
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
+			return nil, err
+		}
+		if s.near[file], err = testsBeside(filepath.Join(root, file)); err != nil {
 			return nil, err
 		}
 		src, err := mutants(file, text, next)
@@ -80,7 +85,7 @@ func build(ctx context.Context, root, dir, temp string, files []string) (*suite,
 	}
 	s.limit = 5 * time.Minute
 	began := time.Now()
-	if o, out := s.run(ctx, 0); o != survived {
+	if o, out := s.run(ctx, 0, "."); o != survived {
 		return nil, fmt.Errorf("tests of %s fail without a mutant:\n%s", dir, out)
 	}
 	s.limit = 10*time.Since(began) + 20*time.Second // the machine may be busier later
@@ -97,11 +102,44 @@ func packageName(text []byte) string {
 	return ""
 }
 
-// run runs the tests with a mutant switched on and returns what they print.
-func (s *suite) run(ctx context.Context, id int) (outcome, []byte) {
+// testsBeside returns a pattern of the tests in the test file of a file: "" if it
+// has none.
+func testsBeside(file string) (string, error) {
+	text, err := os.ReadFile(strings.TrimSuffix(file, ".go") + "_test.go")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var names []string
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte("func Test")); ok {
+			name, _, _ := bytes.Cut(rest, []byte("("))
+			names = append(names, "Test"+string(name))
+		}
+	}
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return "^(" + strings.Join(names, "|") + ")$", nil
+}
+
+// try runs the tests with a mutant switched on: those beside it, and if they do not
+// notice it, all.
+func (s *suite) try(ctx context.Context, m *mutant) outcome {
+	if near := s.near[m.file]; near != "" {
+		if o, _ := s.run(ctx, m.id, near); o != survived {
+			return o
+		}
+	}
+	o, _ := s.run(ctx, m.id, ".")
+	return o
+}
+
+// run runs the tests that a pattern fits with a mutant switched on, and returns
+// what they print.
+func (s *suite) run(ctx context.Context, id int, tests string) (outcome, []byte) {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, "-test.failfast")
+	cmd := exec.CommandContext(ctx, s.binary, "-test.failfast", "-test.run="+tests)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", switchEnv, id))
 	cmd.WaitDelay = time.Second
@@ -130,7 +168,7 @@ func (s *suite) judge(ctx context.Context, workers int, wanted func(*mutant) boo
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			o, _ := s.run(ctx, m.id)
+			o := s.try(ctx, m)
 			mu.Lock()
 			defer mu.Unlock()
 			outcomes[i] = o
