@@ -44,6 +44,8 @@ func newRoot(e *env) *cobra.Command {
 		runCommand(e),
 		group("plugin", "Make, build, look into and run plugins",
 			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
+		group("policy", "Make, build, test and run policies",
+			policyTestCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),
 		sessionCommand(e),
 		configCommand(e),
