@@ -19,14 +19,15 @@ import (
 // templates are the files of a new plugin, by language. Each is a plugin that
 // works, named templateName.
 //
-//go:embed template/go/main.go template/go/README.md template/go/gitignore template/go/tests/http/oslo.json
+//go:embed template
 var templates embed.FS
 
 const templateName = "weather"
 
 // templateFiles are the files of a template and what they are called in a plugin.
 var templateFiles = []struct{ name, as string }{
-	{"main.go", "main.go"}, {"README.md", "README.md"}, {"gitignore", ".gitignore"}, {"tests/http/oslo.json", "tests/http/oslo.json"},
+	{"main.go", "main.go"}, {"README.md", "README.md"}, {"gitignore", ".gitignore"},
+	{"tests/get_weather.test.json", "tests/get_weather.test.json"}, {"tests/http/oslo.json", "tests/http/oslo.json"}, {"tests/http/none.json", "tests/http/none.json"},
 }
 
 func pluginNewCommand(e *env) *cobra.Command {
@@ -87,7 +88,7 @@ func (e *env) newPlugin(dir string) error {
 	fmt.Fprintf(e.stdout, `%s: created for Go (SDK for ABI %d copied to %s, builds offline)
 
   cd %s
-  sandboxd plugin build
+  sandboxd plugin test
   sandboxd plugin run get_weather --args '{"place":"Oslo"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json
 `, name, abi.Version, filepath.Join(dir, "sdk"), dir)
 	return nil

@@ -43,7 +43,7 @@ func newRoot(e *env) *cobra.Command {
 	root.AddCommand(
 		runCommand(e),
 		group("plugin", "Make, build, look into and run plugins",
-			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
+			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e), pluginTestCommand(e)),
 		group("policy", "Make, build, test and run policies",
 			policyTestCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),

@@ -23,11 +23,12 @@ import (
 
 // testFlags are what plugin test and policy test have in common.
 type testFlags struct {
-	run   string
-	junit string
-	json  bool
-	watch bool
-	full  bool
+	run    string
+	junit  string
+	json   bool
+	watch  bool
+	full   bool
+	update bool // plugin test only
 }
 
 func (f *testFlags) add(c *cobra.Command) {
