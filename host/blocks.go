@@ -2,20 +2,27 @@ package host
 
 import "slices"
 
-// blocks is the memory that Extism's imports share with a guest: blocks on the
-// host's side, named by handles. A handle is an address: a byte inside a block
+// blocks is the memory that Extism's imports share with a guest: blocks named by
+// handles. A handle is an address: a byte inside a block
 // has the block's handle plus its index. Addresses are never used twice in a
 // call, and between two blocks lies a gap, so a guest that runs over the end of
 // one finds nothing.
+//
+// The bytes of a block lie in the arena of the guest's instance, or in memory of the host's
+// for guests that never look at them without the host.
 type blocks struct {
 	memory *memory
-	list   []block // by address
+	arena  *arena   // nil: blocks are the host's
+	list   []block  // by address
+	few    [2]block // which most calls do with
 	next   uint64
 }
 
 type block struct {
 	base uint64
-	data []byte // nil once freed
+	size int64  // 0 once freed
+	data []byte // without an arena
+	at   int64  // in the arena
 }
 
 const (
@@ -33,26 +40,43 @@ func (b *blocks) alloc(n uint64) uint64 {
 		b.memory.refused = true
 		return 0
 	}
-	return b.add(make([]byte, n))
+	e := block{base: max(b.next, blockGap), size: int64(n)}
+	if b.arena == nil {
+		e.data = make([]byte, n)
+	} else {
+		var ok bool
+		if e.at, ok = b.arena.take(int64(n)); !ok {
+			b.memory.give(int64(n) + blockCost)
+			b.memory.refused = true
+			return 0
+		}
+	}
+	b.next = (e.base + n + blockGap + 7) &^ 7
+	if b.list == nil {
+		b.list = b.few[:0]
+	}
+	b.list = append(b.list, e)
+	return e.base
 }
 
 // put returns the handle of a new block that holds a copy of data, or 0.
 func (b *blocks) put(data []byte) uint64 {
 	h := b.alloc(uint64(len(data)))
 	if h != 0 {
-		copy(b.list[len(b.list)-1].data, data)
+		copy(b.bytes(&b.list[len(b.list)-1]), data)
 	}
 	return h
 }
 
-func (b *blocks) add(data []byte) uint64 {
-	base := max(b.next, blockGap)
-	b.next = (base + uint64(len(data)) + blockGap + 7) &^ 7
-	b.list = append(b.list, block{base, data})
-	return base
+// bytes returns the bytes of a block, until the next one is made.
+func (b *blocks) bytes(e *block) []byte {
+	if b.arena == nil {
+		return e.data
+	}
+	return b.arena.bytes(e.at, e.size)
 }
 
-// find returns the block that holds address a, or nil.
+// find returns the block that holds address a, or nil, until the next one is made.
 func (b *blocks) find(a uint64) *block {
 	i, exact := slices.BinarySearchFunc(b.list, a, func(e block, a uint64) int {
 		switch {
@@ -68,7 +92,7 @@ func (b *blocks) find(a uint64) *block {
 			return nil
 		}
 	}
-	if e := &b.list[i]; a-e.base < uint64(len(e.data)) {
+	if e := &b.list[i]; a-e.base < uint64(e.size) {
 		return e
 	}
 	return nil
@@ -81,16 +105,16 @@ func (b *blocks) at(a, n uint64) ([]byte, bool) {
 		return nil, false
 	}
 	off := a - e.base
-	if n > uint64(len(e.data))-off {
+	if n > uint64(e.size)-off {
 		return nil, false
 	}
-	return e.data[off : off+n], true
+	return b.bytes(e)[off : off+n], true
 }
 
 // whole returns the block whose handle is h.
 func (b *blocks) whole(h uint64) ([]byte, bool) {
 	if e := b.find(h); e != nil && e.base == h {
-		return e.data, true
+		return b.bytes(e), true
 	}
 	return nil, false
 }
@@ -99,15 +123,30 @@ func (b *blocks) whole(h uint64) ([]byte, bool) {
 // counted, so alloc and free in a loop end.
 func (b *blocks) free(h uint64) {
 	if e := b.find(h); e != nil && e.base == h {
-		b.memory.give(int64(len(e.data)))
-		e.data = nil
+		b.release(e)
+	}
+}
+
+func (b *blocks) release(e *block) {
+	b.memory.give(e.size)
+	if b.arena != nil && e.size > 0 {
+		b.arena.give(e.at, e.size)
+	}
+	e.size, e.data = 0, nil
+}
+
+// close closes a window.
+func (b *blocks) close(window int) {
+	if b.arena != nil {
+		b.arena.inst.windows[window].close()
 	}
 }
 
 // reset gives back everything.
 func (b *blocks) reset() {
-	for _, e := range b.list {
-		b.memory.give(int64(len(e.data)) + blockCost)
+	for i := range b.list {
+		b.release(&b.list[i])
+		b.memory.give(blockCost)
 	}
 	b.list = nil
 }

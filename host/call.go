@@ -65,7 +65,7 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 // the instance itself holds no state of the host's.
 type frame struct {
 	module *Module
-	call   Call
+	call   *Call
 	limits Limits
 	guard  bool            // the kind is a guard or its settings
 	parent context.Context // ends when the caller gives up
@@ -76,7 +76,8 @@ type frame struct {
 	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
 	now     time.Time     // wall time at the start
 	wall    time.Duration
-	expired bool // the time was up when the guest was done
+	stopped bool // that clock
+	expired bool // the time was up, or the caller had given up, when it was stopped
 	live    bool // the export runs, so grants are effective
 
 	instance   *instance // nil until there is one
@@ -100,12 +101,9 @@ type frame struct {
 type frameKey struct{}
 
 func newFrame(ctx context.Context, m *Module, c *Call) *frame {
-	f := &frame{module: m, call: *c, parent: ctx, now: c.Now}
+	f := &frame{module: m, call: c, parent: ctx, now: c.Now}
 	f.limits = c.Limits.or(DefaultLimits(kindOf(c)))
 	f.guard = kindOf(c) != abi.KindTool && c.Kind != abi.KindHook
-	if f.now.IsZero() {
-		f.now = time.Now()
-	}
 	f.memory.limit = f.limits.MemoryBytes
 	f.logs = logs{frame: f, left: f.limits.LogBytes}
 	f.extism.blocks.memory = &f.memory
@@ -126,7 +124,7 @@ func (f *frame) run() (err error) {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
 		}
-		f.stopClock()
+		f.stopClock(time.Now)
 	}()
 	m := f.module
 	if err := m.engine.enter(); err != nil {
@@ -143,7 +141,7 @@ func (f *frame) run() (err error) {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
-	f.startClock(f.limits.Startup)
+	f.startClock(time.Now(), f.limits.Startup)
 	returned := false
 	defer func() {
 		f.fuel.used = f.spent()
@@ -152,28 +150,31 @@ func (f *frame) run() (err error) {
 	if err := f.getInstance(); err != nil {
 		return err
 	}
-	f.stopClock()
-	f.wall, f.ctx = 0, nil // the wait is not counted
-	if f.guard {
-		// Guards only compute, and their time is short: more of them at once than
-		// there are processors would run out of it waiting for each other.
+	now := f.stopClock(time.Now)
+	f.wall = 0
+	if f.guard && !f.module.engine.takeTurn() {
+		// The wait is not counted.
 		select {
 		case m.engine.judging <- struct{}{}:
-			defer func() { <-m.engine.judging }()
+			now = time.Now()
 		case <-f.parent.Done():
 			return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
 		}
 	}
-	f.startClock(f.limits.Wall)
+	if f.guard {
+		defer func() { <-m.engine.judging }()
+	}
+	f.startClock(now, f.limits.Wall)
 	f.fill(f.limits.Fuel)
 	f.input, f.extism.in = f.call.Input, f.call.Input
 	f.live = true
 	code, err := f.invoke(f.call.Export)
 	returned = err == nil
+	f.stopClock(time.Now)
 	switch {
 	case err != nil:
 		return err
-	case f.parent.Err() == nil && f.ctx.Err() != nil:
+	case f.parent.Err() == nil && f.expired:
 		return &abort{abi.GuestTimeout, "returned past the deadline"}
 	case f.extism.failed:
 		return &abort{abi.GuestError, f.extism.failure}
@@ -186,26 +187,29 @@ func (f *frame) run() (err error) {
 }
 
 // startClock gives what runs next a deadline.
-func (f *frame) startClock(bound time.Duration) {
-	if f.ctx != nil {
-		f.ctx.stop()
-	}
-	f.started, f.bound = time.Now(), bound
+func (f *frame) startClock(now time.Time, bound time.Duration) {
+	f.started, f.bound = now, bound
 	next := &f.clocks[0]
 	if next.frame != nil {
 		next = &f.clocks[1]
 	}
-	next.parent, next.frame, next.at = f.parent, f, f.started.Add(bound)
-	f.ctx = next
+	next.parent, next.frame, next.at = f.parent, f, now.Add(bound)
+	f.ctx, f.stopped = next, false
+	if f.now.IsZero() {
+		f.now = now
+	}
 }
 
-func (f *frame) stopClock() {
-	if f.ctx == nil {
-		return
+// stopClock ends the time of what ran, once, and returns when that was.
+func (f *frame) stopClock(clock func() time.Time) time.Time {
+	if f.ctx == nil || f.stopped {
+		return f.started.Add(f.wall)
 	}
-	f.wall = time.Since(f.started)
-	f.expired = f.ctx.Err() != nil
-	f.ctx.stop()
+	f.stopped = true
+	now := clock()
+	f.wall = now.Sub(f.started)
+	f.expired = f.ctx.stop(now) != context.Canceled
+	return now
 }
 
 // invoke calls one export and returns its code.

@@ -21,29 +21,29 @@ type deadline struct {
 	cancel context.CancelFunc
 }
 
-// stop ends the context, if it has not ended.
-func (d *deadline) stop() {
+// stop ends the context, if it has not ended, and returns why it has: if for nothing else,
+// it was canceled.
+func (d *deadline) stop(now time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err = d.ended(); d.err == nil {
+	if d.err = d.ended(now); d.err == nil {
 		d.err = context.Canceled
 	}
 	if d.cancel != nil {
 		d.cancel()
 	}
+	return d.err
 }
 
 // ended says why the context has ended; the caller holds the mutex.
-func (d *deadline) ended() error {
+func (d *deadline) ended(now time.Time) error {
 	switch {
 	case d.err != nil:
 		return d.err
-	case d.parent.Err() != nil:
-		return d.parent.Err()
-	case !time.Now().Before(d.at):
+	case !now.Before(d.at):
 		return context.DeadlineExceeded
 	}
-	return nil
+	return d.parent.Err()
 }
 
 // Deadline implements [context.Context].
@@ -71,7 +71,7 @@ func (d *deadline) Done() <-chan struct{} {
 func (d *deadline) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.ended()
+	return d.ended(time.Now())
 }
 
 // Value implements [context.Context].

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -20,8 +22,8 @@ type extism struct {
 	stored int64             // what vars cost of the call's memory
 	values int64             // bytes of their values
 
-	in                  []byte // the input; the caller's bytes until a block is made of them
-	inputAt             uint64 // the block, 0 while there is none
+	in                  []byte // the input; the caller's bytes while there is no block of it
+	inputAt, inputLen   uint64 // the block, or part of one, that is the input; 0 while there is none
 	outputAt, outputLen uint64
 	errorAt             uint64
 
@@ -45,14 +47,23 @@ func (x *extism) reset() {
 	*x = extism{blocks: x.blocks}
 }
 
+// input returns the input, until the next block is made.
+func (x *extism) input() []byte {
+	if x.inputAt == 0 {
+		return x.in
+	}
+	b, _ := x.blocks.at(x.inputAt, x.inputLen) // nothing once it was freed
+	return b
+}
+
 // inputBlock returns the handle of the input, and makes its block when it is
-// first asked for: guests that read with input_load need none.
+// first asked for: guests that read with input_read need none.
 func (x *extism) inputBlock() uint64 {
 	if x.inputAt == 0 && len(x.in) > 0 {
 		if x.inputAt = x.blocks.put(x.in); x.inputAt == 0 {
 			trap("input of %d bytes does not fit into memory", len(x.in))
 		}
-		x.in, _ = x.blocks.whole(x.inputAt)
+		x.inputLen, x.in = uint64(len(x.in)), nil
 	}
 	return x.inputAt
 }
@@ -60,7 +71,7 @@ func (x *extism) inputBlock() uint64 {
 // free frees a block. Freeing the input empties it.
 func (x *extism) free(h uint64) {
 	if h != 0 && x.inputAt != 0 && x.blocks.find(h) == x.blocks.find(x.inputAt) {
-		x.in, x.inputAt = nil, 0
+		x.in, x.inputAt, x.inputLen = nil, 0, 0
 	}
 	x.blocks.free(h)
 }
@@ -97,20 +108,26 @@ var extismFunctions = []function{
 	{"free", "I:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.free(s[0]) }},
 	{"length", "I:I", 0, extismLength},
 	{"length_unsafe", "I:I", 0, extismLength},
-	{"load_u8", "I:i", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.extism.bytes(s[0], 1)[0]) }},
+	{"load_u8", "I:i", 0, func(f *frame, _ api.Memory, s []uint64) {
+		s[0] = uint64(f.extism.look(meter.Load, s[0], 1)[0])
+	}},
 	{"load_u64", "I:I", 0, func(f *frame, _ api.Memory, s []uint64) {
-		s[0] = binary.LittleEndian.Uint64(f.extism.bytes(s[0], 8))
+		s[0] = binary.LittleEndian.Uint64(f.extism.look(meter.Load, s[0], 8))
 	}},
-	{"store_u8", "Ii:", 0, func(f *frame, _ api.Memory, s []uint64) { f.extism.bytes(s[0], 1)[0] = byte(s[1]) }},
+	{"store_u8", "Ii:", 0, func(f *frame, _ api.Memory, s []uint64) {
+		f.extism.look(meter.Store, s[0], 1)[0] = byte(s[1])
+	}},
 	{"store_u64", "II:", 0, func(f *frame, _ api.Memory, s []uint64) {
-		binary.LittleEndian.PutUint64(f.extism.bytes(s[0], 8), s[1])
+		binary.LittleEndian.PutUint64(f.extism.look(meter.Store, s[0], 8), s[1])
 	}},
-	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.extism.in)) }},
+	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.extism.input())) }},
 	{"input_offset", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputBlock() }},
 	{"input_load_u8", "I:i", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) & 0xff }},
 	{"input_load_u64", "I:I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) }},
 	{"input_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) {
-		f.extism.in, f.extism.inputAt = f.extism.bytes(s[0], s[1]), s[0]
+		f.extism.bytes(s[0], s[1])
+		f.extism.in, f.extism.inputAt, f.extism.inputLen = nil, s[0], s[1]
+		f.extism.blocks.close(meter.Input)
 	}},
 	{"output_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) {
 		if s[1] == 0 {
@@ -173,14 +190,32 @@ func extismLength(f *frame, _ api.Memory, s []uint64) {
 	s[0] = uint64(len(b))
 }
 
+// look returns the n bytes at address a, and opens a window on their block. If they are not
+// in one it ends the call.
+func (x *extism) look(window int, a, n uint64) []byte {
+	b := x.bytes(a, n)
+	if e := x.blocks.find(a); x.blocks.arena != nil {
+		x.blocks.arena.open(window, e.base, e.at, e.size)
+	}
+	return b
+}
+
 // inputWord returns eight bytes of the input from index i. Behind its end are
 // zeros.
 func (x *extism) inputWord(i uint64) uint64 {
-	if i >= uint64(len(x.in)) {
+	if a := x.blocks.arena; a != nil {
+		if h := x.inputBlock(); h != 0 {
+			if e := x.blocks.find(h); e != nil {
+				a.open(meter.Input, 0, e.at+int64(h-e.base), int64(x.inputLen))
+			}
+		}
+	}
+	in := x.input()
+	if i >= uint64(len(in)) {
 		return 0
 	}
 	var word [8]byte
-	copy(word[:], x.in[i:])
+	copy(word[:], in[i:])
 	return binary.LittleEndian.Uint64(word[:])
 }
 
@@ -242,7 +277,8 @@ func extismHTTP(f *frame, _ api.Memory, s []uint64) {
 	}
 	var answer *answer
 	if r.URL != "" {
-		answer, _ = f.fetch(&abi.HTTPRequest{Method: r.Method, URL: r.URL, Headers: r.Headers}, body)
+		// A copy: what sends it may be at it when the call is over.
+		answer, _ = f.fetch(&abi.HTTPRequest{Method: r.Method, URL: r.URL, Headers: r.Headers}, bytes.Clone(body))
 	}
 	x.free(s[0])
 	x.free(s[1])

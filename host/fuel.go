@@ -25,14 +25,21 @@ type fuel struct {
 
 // installMeter makes the module that metered guests, and only they, import from.
 func installMeter(ctx context.Context, runtime wazero.Runtime) error {
-	_, err := runtime.NewHostModuleBuilder(meter.Prefix).NewFunctionBuilder().
-		WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, _ api.Module, _ []uint64) {
+	inCall := func(run func(f *frame, stack []uint64)) api.GoModuleFunc {
+		return func(ctx context.Context, _ api.Module, stack []uint64) {
 			f, ok := ctx.Value(frameKey{}).(*frame)
 			if !ok {
-				panic(&abort{abi.GuestTrap, "refill outside a call"})
+				panic(&abort{abi.GuestTrap, "metered code outside a call"})
 			}
-			f.refill()
-		}), nil, nil).Export(meter.Refill).Instantiate(ctx)
+			run(f, stack)
+		}
+	}
+	word := []api.ValueType{api.ValueTypeI32}
+	_, err := runtime.NewHostModuleBuilder(meter.Prefix).NewFunctionBuilder().
+		WithGoModuleFunction(inCall(func(f *frame, _ []uint64) { f.refill() }), nil, nil).Export(meter.Refill).
+		NewFunctionBuilder().
+		WithGoModuleFunction(inCall(func(f *frame, s []uint64) { s[0] = uint64(uint32(f.growMemory(uint32(s[0])))) }), word, word).Export(meter.Grow).
+		Instantiate(ctx)
 	return err
 }
 

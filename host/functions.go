@@ -94,7 +94,6 @@ func install(ctx context.Context, runtime wazero.Runtime, name string, funcs []f
 			}
 			f.countCall()
 			fn.run(f, m.Memory(), stack)
-			f.checkTime()
 		}), params, results).Export(fn.name)
 	}
 	_, err := b.Instantiate(ctx)

@@ -31,6 +31,7 @@ type image struct {
 
 	// Once it is made; they belong to the pool.
 	memory  *snapshot // nil until then
+	arena   int64     // bytes of memory that are the arena
 	globals []uint64
 	before  before
 	users   int         // instances that calls have
@@ -52,7 +53,7 @@ func (f *frame) getInstance() error {
 		inst.give(f)
 		return nil
 	}
-	inst, made := p.take(img)
+	inst, made := p.take(img, f.started)
 	if !made {
 		select {
 		case img.making <- struct{}{}:
@@ -60,7 +61,7 @@ func (f *frame) getInstance() error {
 		case <-f.ctx.Done():
 			return f.timeUp()
 		}
-		if inst, made = p.take(img); !made {
+		if inst, made = p.take(img, f.started); !made {
 			return f.makeImage(img)
 		}
 	}
@@ -98,9 +99,9 @@ func (f *frame) begin() (*instance, error) {
 // runFirst runs what comes before a call.
 func (f *frame) runFirst() (inst *instance, err error) {
 	c := f.module.code
-	f.startClock(f.limits.Startup)
+	f.startClock(time.Now(), f.limits.Startup)
 	defer func() {
-		f.stopClock()
+		f.stopClock(time.Now)
 		if err != nil && inst != nil {
 			inst.close()
 			inst = nil
@@ -141,7 +142,7 @@ func (f *frame) putInstance(returned bool) {
 		inst.close()
 	}
 	if img != nil {
-		img.code.engine.pool.put(img, inst, again)
+		img.code.engine.pool.put(img, inst, again, f.started.Add(f.wall))
 	}
 }
 
@@ -152,6 +153,9 @@ func (f *frame) makeImage(img *image) error {
 		return err
 	}
 	inst.give(f)
+	if inst.arena != nil {
+		inst.closeWindows() // as the image has them
+	}
 	memory := &snapshot{}
 	if inst.linear != nil {
 		if memory, err = takeSnapshot(inst.linear.region.bytes(inst.linear.size)); err != nil {
@@ -175,6 +179,10 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 	}
 	if inst.linear != nil {
 		more := (int64(img.memory.size) - inst.linear.size) / wasmPage
+		inst.linear.arena = img.arena
+		if inst.arena != nil {
+			inst.arena.Set(uint64(img.arena / wasmPage))
+		}
 		if _, ok := inst.module.Memory().Grow(uint32(more)); !ok {
 			inst.close()
 			return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory of %d bytes exceeds limit %d", img.memory.size, f.memory.limit)}
@@ -193,19 +201,29 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 func (img *image) restore(inst *instance) bool {
 	inst.kept = instanceBytes
 	if inst.linear != nil {
-		if inst.linear.size != int64(img.memory.size) {
-			return false // the engine has no way to make a memory smaller
-		}
-		kept, err := img.memory.restore(inst.linear.region, img.code.engine.pages)
+		kept, err := img.memory.restore(inst.linear.region, inst.linear.size, img.code.engine.pages)
 		if err != nil {
 			img.code.engine.log.Warn("an instance was not set back", "error", err)
 			return false
 		}
 		inst.kept += kept
+		if size := int64(img.memory.size); inst.linear.size != size {
+			if size == 0 || !inst.shrink(size) {
+				return false
+			}
+			inst.linear.arena = img.arena
+			if inst.arena != nil {
+				inst.arena.Set(uint64(img.arena / wasmPage))
+			}
+		}
 		inst.linear.memory = nil
 	}
+	if inst.arena != nil {
+		inst.closeWindows()
+	}
 	inst.setGlobals(img)
-	inst.kept += inst.trim()
+	inst.trim()
+	inst.kept += int64(inst.stacks)
 	return true
 }
 

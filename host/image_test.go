@@ -153,7 +153,7 @@ func TestImageIsState(t *testing.T) {
 		{`{"do":"panic"}`, Limits{}, abi.GuestTrap, 0},
 		{`{"do":"exit"}`, Limits{}, abi.GuestTrap, 0},
 		{`{"do":"hoard"}`, Limits{}, abi.GuestMemory, 0},
-		{`{"do":"echo","id":"` + strings.Repeat("x", 3<<20) + `"}`, Limits{OutputBytes: 4 << 20}, abi.OK, 0}, // grows
+		{`{"do":"echo","id":"` + strings.Repeat("x", 3<<20) + `"}`, Limits{OutputBytes: 4 << 20}, abi.OK, 1}, // grows
 		{`{"do":"goroutines","n":1}`, Limits{Fuel: 1000}, abi.GuestFuel, 0},
 		{`{"do":"time","n":60000}`, Limits{Wall: time.Millisecond}, abi.GuestTimeout, 0},
 	} {
@@ -171,6 +171,46 @@ func TestImageIsState(t *testing.T) {
 		if err := call(`{"do":"echo"}`, Limits{}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestImageAfterGrowth: memory that a call has made larger is as small as before in the next, and what
+// lies behind it traps.
+func TestImageAfterGrowth(t *testing.T) {
+	for _, windows := range []bool{false, true} {
+		b := &builder{}
+		set := b.use(abi.ImportHost, "output_set")
+		if windows {
+			extismFuncs(b, "load_u8")
+		}
+		b.pages(1)
+		b.put(0, "[]")
+		b.fn("call", ":", 0,
+			size32, i32(1), check32,
+			grow(3), i32(1), check32,
+			i32(1<<16), []byte{0x29, 3, 0}, i64(0), check64,
+			i32(3<<16), []byte{0x29, 3, 0}, i64(0), check64,
+			i32(1<<16), i64(-1), []byte{0x37, 3, 0},
+			i32(4<<16-8), i64(-1), []byte{0x37, 3, 0},
+			i32(0), i32(2), callFn(set))
+		behind := int64(1 << 16)
+		if windows {
+			behind += arenaPages << 16
+		}
+		b.fn("behind", ":", 0, i32(behind), []byte{0x29, 3, 0}, drop, i32(0), i32(2), callFn(set))
+		m := loadIn(t, openPooled(t, true), b.bytes())
+		for range 5 {
+			if _, err := m.Call(t.Context(), &Call{Export: "call"}); err != nil {
+				t.Fatal(err.(*GuestError).Detail)
+			}
+			if n := sameAsImage(t, m); n > 1 {
+				t.Fatalf("%d instances wait", n)
+			}
+		}
+		if n := sameAsImage(t, m); n != 1 {
+			t.Errorf("%d instances wait, want 1", n)
+		}
+		fails(t, m, &Call{Export: "behind"}, abi.GuestTrap)
 	}
 }
 
@@ -507,8 +547,8 @@ func TestNativeStack(t *testing.T) {
 		}
 	}
 	inst := m.images()[0].idle[0]
-	if len(inst.functions) != 1 || stackOf(inst.functions["flat"]) < 1<<10 {
-		t.Errorf("kept %d functions; stack of flat %d", len(inst.functions), stackOf(inst.functions["flat"]))
+	if len(inst.exports) != 1 || inst.exports["flat"] == nil || inst.stacks < 1<<10 || inst.stacks != stackOf(inst.exports["flat"].fn) {
+		t.Errorf("kept %d exports with stacks of %d", len(inst.exports), inst.stacks)
 	}
 	if stackOf(nil) != -1 {
 		t.Error("a stack where there is none")

@@ -3,7 +3,9 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -11,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sandboxd/sandboxd/host/meter"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // A code is compiled code. Modules that differ in custom sections alone share it.
@@ -18,7 +21,9 @@ type code struct {
 	engine   *Engine
 	compiled wazero.CompiledModule
 	memory   bool     // has a linear memory
+	maxPages int64    // the most pages that its memory may have
 	start    bool     // has a start function
+	windows  bool     // see package meter
 	globals  []string // exports of the guest's own globals that can change
 	// whole says that memory and these globals are all that a call can change, so an
 	// image of them is an image of an instance.
@@ -34,8 +39,13 @@ type instance struct {
 	linear *linear // nil if there is no memory
 
 	fuel, depth api.MutableGlobal
+	arena       api.MutableGlobal // nil without windows
+	windows     [3]window
+	blocks      arena
 	globals     []api.MutableGlobal
-	functions   map[string]api.Function // exports that were called
+	exports     map[string]*export // those that were called
+	called      *export            // the last of them
+	stacks      int                // native stack of all
 	stack       [1]uint64
 	before
 
@@ -45,6 +55,13 @@ type instance struct {
 	kept         int64 // bytes it holds
 	since        time.Time
 	older, newer *instance
+}
+
+// An export is a function of an instance that can be called.
+type export struct {
+	name  string
+	fn    api.Function
+	stack int // bytes of native stack that the engine keeps for it
 }
 
 // before is what the host has to know of what ran before a call.
@@ -57,12 +74,16 @@ type before struct {
 // instantiate makes an instance in which no code has run. The frame is the one that has it
 // first.
 func (c *code) instantiate(f *frame) (*instance, error) {
-	inst := &instance{code: c, functions: map[string]api.Function{}}
+	inst := &instance{code: c, exports: map[string]*export{}}
 	// No code of the guest runs here: the meter took the start function out.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := context.Context(f.ctx)
 	if c.memory {
-		room, err := reserve(f.limits.MemoryBytes &^ (wasmPage - 1))
+		most := f.limits.MemoryBytes &^ (wasmPage - 1)
+		if c.windows {
+			most += arenaPages * wasmPage
+		}
+		room, err := reserve(most)
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +101,10 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	inst.depth = inst.global(meter.Depth)
 	for _, name := range c.globals {
 		inst.globals = append(inst.globals, inst.global(name))
+	}
+	if c.windows && !inst.newArena() {
+		inst.close()
+		return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory begins with more than limit %d", f.memory.limit)}
 	}
 	return inst, nil
 }
@@ -105,19 +130,33 @@ func (inst *instance) give(f *frame) {
 	f.denied, f.deniedMore = inst.denied, inst.deniedMore
 	if inst.linear != nil {
 		inst.linear.memory = &f.memory
-		f.memory.use(inst.linear.size)
+		f.memory.use(inst.linear.size - inst.linear.arena)
+	}
+	if inst.arena != nil {
+		inst.blocks = arena{inst: inst, free: inst.blocks.free[:0]}
+		f.extism.blocks.arena = &inst.blocks
 	}
 }
 
+// shrink makes the memory smaller, to a size that is not 0. The engine has no way for that, but
+// asks its allocator when memory grows, and takes what it gets. It is false if nothing was done.
+func (inst *instance) shrink(size int64) bool {
+	inst.linear.cut = size
+	_, ok := inst.module.Memory().Grow(1)
+	inst.linear.cut = 0
+	return ok && inst.linear.size == size && int64(inst.module.Memory().Size()) == size
+}
+
 // call calls an export and returns the low 32 bits of its result, if it has one.
-func (inst *instance) call(ctx context.Context, export string) (int32, error) {
-	fn := inst.functions[export]
-	if fn == nil {
-		fn = inst.module.ExportedFunction(export)
-		inst.functions[export] = fn
+func (inst *instance) call(ctx context.Context, name string) (int32, error) {
+	x := inst.exports[name]
+	if x == nil {
+		x = &export{name: name, fn: inst.module.ExportedFunction(name)}
+		inst.exports[name] = x
 	}
+	inst.called = x
 	inst.stack[0] = 0
-	err := fn.CallWithStack(ctx, inst.stack[:])
+	err := x.fn.CallWithStack(ctx, inst.stack[:])
 	return int32(uint32(inst.stack[0])), err
 }
 
@@ -125,20 +164,16 @@ func (inst *instance) call(ctx context.Context, export string) (int32, error) {
 // with the calls that a guest makes, and never shrinks.
 const maxKeptStack = 256 << 10
 
-// trim forgets the functions whose native stack has grown too large, and returns the bytes
-// of the others. The engine does not say how large a stack is; where it cannot be seen, no
-// function is kept.
-func (inst *instance) trim() int64 {
-	kept := int64(0)
-	for export, fn := range inst.functions {
-		size := stackOf(fn)
-		if size < 0 || size > maxKeptStack {
-			delete(inst.functions, export)
-			continue
-		}
-		kept += int64(size)
+// trim forgets the export that was called last if its native stack has grown too large. The
+// engine does not say how large a stack is; where it cannot be seen, no function is kept.
+func (inst *instance) trim() {
+	x := inst.called
+	inst.stacks -= x.stack
+	if x.stack = stackOf(x.fn); x.stack < 0 || x.stack > maxKeptStack {
+		delete(inst.exports, x.name)
+		return
 	}
-	return kept
+	inst.stacks += x.stack
 }
 
 // stackOf returns the bytes of the native stack that the engine keeps for a function, or -1.
@@ -147,8 +182,21 @@ func stackOf(fn api.Function) int {
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return -1
 	}
-	if stack := v.Elem().FieldByName("stack"); stack.Kind() == reflect.Slice {
-		return stack.Len()
+	v = v.Elem()
+	stackField.Do(func() {
+		if f, ok := v.Type().FieldByName("stack"); ok && f.Type == reflect.TypeFor[[]byte]() {
+			stackType, stackIndex = v.Type(), f.Index[0]
+		}
+	})
+	if v.Type() != stackType {
+		return -1
 	}
-	return -1
+	return v.Field(stackIndex).Len()
 }
+
+// Where the engine's functions have their stack. All that are compiled are of one type.
+var (
+	stackField sync.Once
+	stackType  reflect.Type // nil if they have none
+	stackIndex int
+)

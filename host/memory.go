@@ -36,21 +36,28 @@ func (m *memory) use(n int64) {
 type linear struct {
 	region *region
 	size   int64
+	arena  int64   // of size, at the end; it is counted by its blocks
+	cut    int64   // what the next Reallocate makes of it, whatever it is asked for; 0: nothing
 	memory *memory // of the call that has the instance
 }
 
 // Allocate implements [experimental.MemoryAllocator].
 func (l *linear) Allocate(_, _ uint64) experimental.LinearMemory { return l }
 
-// Reallocate implements [experimental.LinearMemory]. Size never shrinks.
+// Reallocate implements [experimental.LinearMemory].
 func (l *linear) Reallocate(size uint64) []byte {
+	if l.cut > 0 {
+		l.size, l.cut = l.cut, 0
+		return l.region.bytes(l.size)
+	}
 	m := l.memory
-	if most := min(m.limit-m.blocks, int64(l.region.size)); size > uint64(max(most, 0)) {
+	own := int64(size) - l.arena
+	if own > m.limit-m.blocks || size > uint64(l.region.size) {
 		m.refused = true
 		return nil
 	}
 	l.size = int64(size)
-	m.use(l.size)
+	m.use(own)
 	return l.region.bytes(l.size)
 }
 

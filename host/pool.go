@@ -53,14 +53,14 @@ func (p *pool) image(c *code, of profile) *image {
 
 // take reports whether an image is made. If so, the caller is one of its users, until it
 // calls put or leave, and may have got an instance.
-func (p *pool) take(img *image) (inst *instance, made bool) {
+func (p *pool) take(img *image, now time.Time) (inst *instance, made bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if img.memory == nil {
 		return nil, false
 	}
 	img.users++
-	img.used = time.Now()
+	img.used = now
 	if n := len(img.idle); n > 0 {
 		inst = img.idle[n-1]
 		p.unlink(inst)
@@ -76,14 +76,14 @@ func (p *pool) leave(img *image) {
 }
 
 // put ends the use of an image and, if again is set, keeps an instance that was set back to it.
-func (p *pool) put(img *image, inst *instance, again bool) {
+func (p *pool) put(img *image, inst *instance, again bool, now time.Time) {
 	p.mu.Lock()
 	img.users--
 	var closing []*instance
 	if again {
+		inst.since = now
 		p.link(inst)
 	}
-	now := time.Now()
 	for o := p.oldest; o != nil && (p.idle > p.maxIdle || p.kept > p.maxIdleBytes || now.Sub(o.since) > p.maxIdleTime); o = p.oldest {
 		p.unlink(o)
 		closing = append(closing, o)
@@ -125,6 +125,9 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		dropped = append(dropped, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
+		if of.linear != nil {
+			img.arena = of.linear.arena
+		}
 		p.images = append(p.images, img)
 		p.bytes += int64(memory.size)
 	}
@@ -152,7 +155,6 @@ func (p *pool) close() {
 
 // link adds an idle instance, as the newest.
 func (p *pool) link(inst *instance) {
-	inst.since = time.Now()
 	inst.older, inst.newer = p.newest, nil
 	if p.newest != nil {
 		p.newest.newer = inst

@@ -118,16 +118,16 @@ func (s *snapshot) put(r *region) error {
 // them again costs nothing; giving them back costs less than copying more.
 const maxKeptPages = 256
 
-// restore gives a region, of which nothing behind the snapshot was used, the contents
-// that put gave it. It looks only at pages that were written to, and returns the bytes
-// that the region keeps for itself.
-func (s *snapshot) restore(r *region, pages *pageMap) (kept int64, err error) {
+// restore gives a region, of which size bytes were used, the contents
+// that put gave it, and zeros behind them. It looks only at pages that were written to, and
+// returns the bytes that the region keeps for itself.
+func (s *snapshot) restore(r *region, size int64, pages *pageMap) (kept int64, err error) {
 	buf := pageMapBuffers.Get().(*[pageMapChunk * 8]byte)
 	defer pageMapBuffers.Put(buf)
-	memory := r.bytes(int64(s.size))
+	memory := r.bytes(size)
 	first := int64(uintptr(r.base)) / int64(pageSize)
-	for at := 0; at < s.size; at += pageMapChunk * pageSize {
-		n := min(pageMapChunk, (s.size-at)/pageSize)
+	for at := 0; at < len(memory); at += pageMapChunk * pageSize {
+		n := min(pageMapChunk, (len(memory)-at)/pageSize)
 		if err := pages.read(buf[:n*8], first+int64(at/pageSize)); err != nil {
 			return 0, err
 		}
@@ -139,8 +139,12 @@ func (s *snapshot) restore(r *region, pages *pageMap) (kept int64, err error) {
 			if kept += int64(pageSize); kept > maxKeptPages*int64(pageSize) {
 				return 0, madvise(memory)
 			}
-			page := at + i*pageSize
-			copy(memory[page:page+pageSize], s.data[page:])
+			page := memory[at+i*pageSize:][:pageSize]
+			if from := at + i*pageSize; from < s.size {
+				copy(page, s.data[from:])
+			} else {
+				clear(page)
+			}
 		}
 	}
 	return kept, nil
@@ -192,14 +196,15 @@ func openPageMap() (*pageMap, error) {
 
 func (p *pageMap) close() error { return p.file.Close() }
 
-// read reads the entries of the pages from first on.
+// read reads the entries of the pages from first on. It takes a microsecond, so the scheduler
+// is not told.
 func (p *pageMap) read(b []byte, first int64) error {
-	n, err := unix.Pread(p.fd, b, first*8)
-	if err == nil && n < len(b) {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return fmt.Errorf("/proc/self/pagemap: %d bytes of %d: %w", n, len(b), err)
+	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(p.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(first*8), 0, 0)
+	switch {
+	case errno != 0:
+		return fmt.Errorf("/proc/self/pagemap: %d bytes: %w", len(b), errno)
+	case int(n) != len(b):
+		return fmt.Errorf("/proc/self/pagemap: %d bytes of %d: %w", n, len(b), io.ErrUnexpectedEOF)
 	}
 	return nil
 }
@@ -224,7 +229,7 @@ func (p *pageMap) try() error {
 	}
 	for range 2 {
 		memory[pageSize], memory[size-1] = 2, memory[0]+3 // one page is read only, one not touched
-		kept, err := s.restore(r, p)
+		kept, err := s.restore(r, int64(size), p)
 		if err != nil {
 			return err
 		}

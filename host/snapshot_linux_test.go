@@ -38,7 +38,7 @@ func TestSnapshotSealed(t *testing.T) {
 		for i := range n {
 			memory[i*pageSize+i%pageSize]++
 		}
-		kept, err := s.restore(r, pages)
+		kept, err := s.restore(r, size, pages)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,7 @@ type body struct {
 // code returns the code section.
 func (w *rewriter) code() ([]byte, error) {
 	size := len(w.raw(secCode))
-	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions))+1)
+	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions)+1+len(w.access)))
 	b := &body{rewriter: w}
 	for i, source := range w.m.Bodies() {
 		if err := b.write(w.m.Types[w.m.Functions[i]], source); err != nil {
@@ -69,8 +69,14 @@ func (w *rewriter) code() ([]byte, error) {
 		out = u32(out, uint32(len(start)+len(b.out)))
 		out = append(append(out, start...), b.out...)
 	}
-	helper := w.helperBody()
-	return append(u32(out, uint32(len(helper))), helper...), nil
+	added := [][]byte{w.helperBody()}
+	for _, a := range w.access {
+		added = append(added, w.accessBody(a))
+	}
+	for _, code := range added {
+		out = append(u32(out, uint32(len(code))), code...)
+	}
+	return out, nil
 }
 
 // write rewrites the instructions of a body, but for the charge at its entry.
@@ -174,6 +180,11 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 		return
 	case wasmbin.OpCall:
 		b.spill()
+		if to, ok := b.accessor[in.Index]; ok {
+			b.open = u32(append(b.open, raw[0]), to)
+			b.reload()
+			return
+		}
 		if in.Index >= b.imported {
 			b.descend()
 		}
@@ -193,6 +204,18 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 		b.length(opI64ShrU, 3)
 	case wasmbin.OpMemoryGrow:
 		b.length(opI64Shl, 13)
+		if b.accessor != nil {
+			b.spill()
+			b.open = u32(append(b.open, opCall), b.imported+1)
+			b.reload()
+			return
+		}
+	case wasmbin.OpMemorySize:
+		if b.accessor != nil {
+			b.open = append(b.open, raw...)
+			b.open = append(u32(append(b.open, opGlobalGet), b.arena), opI32Sub)
+			return
+		}
 	case wasmbin.OpTableFill, wasmbin.OpTableCopy, wasmbin.OpTableInit, wasmbin.OpTableGrow:
 		b.length(opI64ShrU, 0)
 	}
@@ -205,6 +228,9 @@ func (b *body) price(in *wasmbin.Instruction) int64 {
 	case wasmbin.OpBlock, wasmbin.OpLoop, wasmbin.OpElse, wasmbin.OpEnd, wasmbin.OpNop, wasmbin.OpDrop:
 		return 0
 	case wasmbin.OpCall:
+		if _, ok := b.accessor[in.Index]; ok {
+			return accessCall
+		}
 		if in.Index < b.imported {
 			return HostCall
 		}
@@ -252,6 +278,9 @@ const (
 	opSelect    = byte(wasmbin.OpSelect)
 	opI64Const  = byte(wasmbin.OpI64Const)
 
+	opI32Add       = 0x6a
+	opI32Sub       = 0x6b
+	opI32WrapI64   = 0xa7
 	opI64LtS       = 0x53
 	opI64LtU       = 0x54
 	opI64Sub       = 0x7d

@@ -7,8 +7,8 @@
 //
 // Fuel is a count of guest work. Every run of instructions that are executed
 // together is charged when it begins: an instruction costs 1, one that only
-// structures code nothing, a call of a guest function 5, and a call of a host
-// function or a growth [HostCall]. Instructions that work on a length are charged
+// structures code nothing, a call of a guest function 5, a call of a host
+// function or a growth [HostCall], and a byte or eight in a window 10. Instructions that work on a length are charged
 // for it before they run, on top: memory.fill, memory.copy and memory.init 1 for
 // each 8 bytes, memory.grow the same for what it asks for, and table.fill,
 // table.copy, table.init and table.grow 1 for each entry. What is charged for one
@@ -41,6 +41,18 @@
 // has to be set before every call of an export. The start function is not run at
 // instantiation but exported as [Start]. The guest's own globals that can change and
 // hold a number are exported as [Global] says, so that they can be set back.
+//
+// # Windows
+//
+// Extism's imports that read or write a byte or eight of a block leave compiled code for
+// each of them. A module that imports one, and has a memory, gets a function of its own in
+// its place. The blocks of such a module lie at the end of its linear memory, in
+// pages that are the host's, whose number is in [Arena]: memory.size does not count them, and
+// memory.grow asks [Grow], which moves them. The host opens windows by setting
+// their globals: [Load] on the block that was read last, [Store] on the one that was written
+// last, and [Input] on the input. The function reads and writes what lies in a window
+// and calls the host for all else, which checks it and moves the window. A module
+// that runs over the end of its memory meets its own blocks there.
 //
 // # What the guest can name
 //
