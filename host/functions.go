@@ -29,8 +29,9 @@ type function struct {
 type traits uint8
 
 const (
-	counted  traits = 1 << iota // as a host call
-	onMemory                    // works on the guest's linear memory
+	counted   traits = 1 << iota // as a host call
+	onMemory                     // works on the guest's linear memory
+	forGuards                    // a module may import it only if all it offers is guards
 )
 
 // hostModules are all modules that can be imported. Which functions have an

@@ -22,7 +22,7 @@ const (
 )
 
 // hostFunctions are the imports of sandboxd:host, see [abi.HostFunctions].
-var hostFunctions = slices.Concat(callFunctions, keepFunctions)
+var hostFunctions = slices.Concat(callFunctions, keepFunctions, guardFunctions)
 
 // callFunctions are those for the call itself, its session and its flow.
 var callFunctions = []function{

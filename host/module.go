@@ -339,6 +339,11 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	if len(manifest.Hooks) > 0 {
 		entry("")
 	}
+	for _, i := range m.imports {
+		if f, _ := lookup(i.Module, i.Name); f.traits&forGuards != 0 && len(manifest.Tools)+len(manifest.Hooks) > 0 {
+			why = append(why, Reason{abi.ModuleImportDenied, fmt.Sprintf("imports %s.%s: for modules that offer guards alone", i.Module, i.Name)})
+		}
+	}
 	if most := guardLimits.MemoryBytes; len(manifest.Hooks)+len(manifest.Guards) > 0 && m.minimum > most && m.minimum <= toolLimits.MemoryBytes {
 		why = append(why, Reason{abi.ModuleLimit,
 			fmt.Sprintf("memory begins with %d bytes, limit of hooks and guards %d", m.minimum, most)})

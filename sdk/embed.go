@@ -28,6 +28,12 @@ const ModulePath = "github.com/sandboxd/sandboxd"
 //go:embed guest/go/wall_other.go guest/go/wall_wasip1.go
 var Files embed.FS
 
+// Rego is the file that a policy in Rego has beside its own: the rule that the host
+// asks.
+//
+//go:embed guest/rego/sandboxd.rego
+var Rego []byte
+
 // GoMod is the go.mod of a copy. Its first line names the ABI version.
 var GoMod = fmt.Sprintf("// The SDK of sandboxd, ABI version %d.\nmodule %s\n\ngo 1.26.0\n", abi.Version, ModulePath)
 

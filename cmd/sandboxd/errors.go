@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -140,6 +141,12 @@ func moduleError(name string, wasm []byte, err error) error {
 	}
 	if e, ok := errors.AsType[*guestbuild.Error](err); ok {
 		return &commandError{What: name + ": does not build\n" + e.Output, Exit: exitNotDone}
+	}
+	if e, ok := errors.AsType[*regobuild.Error](err); ok {
+		return &commandError{What: name + ": does not build\n" + e.Output, Exit: exitNotDone}
+	}
+	if e, ok := errors.AsType[*regobuild.BuiltinError](err); ok {
+		return &commandError{What: name + ": " + e.Error(), Code: abi.ModuleImportDenied, Exit: exitNotDone}
 	}
 	return err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// templates are the files of a new plugin, by language. Each is a plugin that
-// works, named templateName.
+// templates are the files of a new plugin or policy, by language. Each is one that
+// works, but for one row of a policy's table.
 //
 //go:embed template
 var templates embed.FS
@@ -78,11 +78,7 @@ func (e *env) newPlugin(dir string) error {
 			return &fileError{dir, err}
 		}
 	}
-	goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %s => ./sdk\n", name, sdk.ModulePath, sdk.ModulePath)
-	if err := write(filepath.Join(path, "go.mod"), goMod); err != nil {
-		return &fileError{dir, err}
-	}
-	if err := sdk.Copy(filepath.Join(path, "sdk")); err != nil {
+	if err := newModule(path, name); err != nil {
 		return &fileError{dir, err}
 	}
 	fmt.Fprintf(e.stdout, `%s: created for Go (SDK for ABI %d copied to %s, builds offline)
@@ -92,6 +88,15 @@ func (e *env) newPlugin(dir string) error {
   sandboxd plugin run get_weather --args '{"place":"Oslo"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json
 `, name, abi.Version, filepath.Join(dir, "sdk"), dir)
 	return nil
+}
+
+// newModule makes a folder a Go module with a copy of the SDK.
+func newModule(path, name string) error {
+	goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %s => ./sdk\n", name, sdk.ModulePath, sdk.ModulePath)
+	if err := write(filepath.Join(path, "go.mod"), goMod); err != nil {
+		return err
+	}
+	return sdk.Copy(filepath.Join(path, "sdk"))
 }
 
 func write(path, text string) error {

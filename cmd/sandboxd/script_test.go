@@ -56,14 +56,14 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			s.Setenv("EXTISM", filepath.Join(strings.TrimSpace(string(sdk)), "wasm")) // plugins of others
-			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples"} {
+			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples", "REGO": "../../internal/regobuild/testdata"} {
 				abs, err := filepath.Abs(filepath.FromSlash(dir))
 				if err != nil {
 					return err
 				}
 				s.Setenv(name, abs)
 			}
-			for _, name := range []string{"weather", "csv", "library", "words"} {
+			for _, name := range []string{"weather", "csv", "library", "payments", "words"} {
 				if err := copyExample(name, s.WorkDir); err != nil {
 					return err
 				}
@@ -105,6 +105,7 @@ func copyExample(name, into string) error {
 		}
 		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
 		text = strings.ReplaceAll(text, "manifest: ", "manifest: "+from+string(filepath.Separator))
+		text = strings.ReplaceAll(text, "policy: policies/", "policy: "+from+"/policies/")
 		text = strings.ReplaceAll(text, "[go, run, ./", fmt.Sprintf("[go, -C, %q, run, ./", from))
 		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
 		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(text), 0o644); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -223,14 +224,18 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 	if t.module, err = g.load(ctx, r.engine); err != nil {
 		return nil, err
 	}
-	if g.built != nil {
+	if g.made {
 		t.source, t.file = path, filepath.Join(path, t.module.Manifest().Name+".wasm")
 	}
 	return t, nil
 }
 
-// isSource reports whether a folder holds source that plugin build takes.
+// isSource reports whether a folder holds source that plugin build or policy build
+// takes.
 func (e *env) isSource(dir string) bool {
+	if regobuild.Is(e.path(dir)) {
+		return true
+	}
 	files, err := filepath.Glob(filepath.Join(e.path(dir), "*.go"))
 	return err == nil && len(files) > 0
 }

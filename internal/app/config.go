@@ -119,7 +119,7 @@ type PluginLimits struct {
 type Guard struct {
 	Name     string   `yaml:"name" required:"true" doc:"its name in the app"`
 	Policy   string   `yaml:"policy,omitempty" doc:"the module's file"`
-	Source   string   `yaml:"source,omitempty" doc:"instead of policy: a folder with a Go guard, built when needed"`
+	Source   string   `yaml:"source,omitempty" doc:"instead of policy: a folder with a guard in Go, or with a policy in Rego, built when needed"`
 	Digest   string   `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string   `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
 	Settings JSON     `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`
@@ -134,7 +134,7 @@ type Guard struct {
 type Member struct {
 	Name     string `yaml:"name,omitempty" doc:"its name in the group; default the guard's own"`
 	Policy   string `yaml:"policy,omitempty" doc:"the module's file"`
-	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a Go guard, built when needed"`
+	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a guard in Go, or with a policy in Rego, built when needed"`
 	Digest   string `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
 	Settings JSON   `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`

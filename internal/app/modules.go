@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 	"github.com/sandboxd/sandboxd/plugins/extism"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -100,6 +101,36 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 	return packed, built, err
 }
 
+// BuildPolicy builds the policy in Rego in a folder and packs it with its manifest.
+func (m Modules) BuildPolicy(ctx context.Context, dir string) ([]byte, regobuild.Result, error) {
+	data, err := os.ReadFile(filepath.Join(dir, regobuild.ManifestName))
+	if err != nil {
+		return nil, regobuild.Result{}, fmt.Errorf("policy %s: %w", dir, err)
+	}
+	manifest, err := ParseManifest(data)
+	if err != nil {
+		return nil, regobuild.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", filepath.Join(dir, regobuild.ManifestName), err)
+	}
+	built, err := regobuild.Build(ctx, dir)
+	if err != nil {
+		return nil, built, err
+	}
+	packed, err := m.Pack(ctx, built.Wasm, manifest)
+	return packed, built, err
+}
+
+// build builds the source in a folder: a policy in Rego if the folder has its
+// manifest, else a plugin in Go, with the manifest or what it says of itself. with is
+// the command that does the same.
+func (m Modules) build(ctx context.Context, dir string, manifest *abi.Manifest) (wasm []byte, with string, err error) {
+	if manifest == nil && regobuild.Is(dir) {
+		wasm, _, err = m.BuildPolicy(ctx, dir)
+		return wasm, "sandboxd policy build ", err
+	}
+	wasm, _, err = m.Build(ctx, dir, manifest)
+	return wasm, "sandboxd plugin build ", err
+}
+
 // module loads what an entry of the file names: a module's file or a source,
 // perhaps with the file of its manifest.
 // what begins error texts. A file that is not there has the code not_found.
@@ -117,8 +148,9 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
 			return nil, bad(abi.NotFound, "", "%s: %s: no such folder", what, source)
 		}
-		if wasm, _, err = o.Modules.Build(ctx, dir, manifest); err != nil {
-			return nil, bad(abi.ModuleABI, "sandboxd plugin build "+dir, "%s: %v", what, err)
+		var with string
+		if wasm, with, err = o.Modules.build(ctx, dir, manifest); err != nil {
+			return nil, bad(abi.ModuleABI, with+dir, "%s: %v", what, err)
 		}
 	} else {
 		wasm, err = os.ReadFile(rt.File.path(file))

@@ -98,9 +98,6 @@ func (c *closed) checks(guard flow.Guard) []check {
 	other.Nonce = strings.Repeat("2", 32)
 	elsewhere := c.question
 	elsewhere.DocumentSHA256 = strings.Repeat("3", 64)
-	stranger := c.question
-	stranger.Guard = "nobody"
-	strangers, _ := abi.Marshal(&stranger) // as good as the question
 	// A document that is none never reaches a guest.
 	broken := func(name, document string) check {
 		return check{name, func(ctx context.Context) string {
@@ -133,7 +130,12 @@ func (c *closed) checks(guard flow.Guard) []check {
 		broken("a document with a key twice", `{"a":1,"a":2}`),
 		broken("a document with bytes after it", `{}{}`),
 		broken("a document that is not UTF-8", "{\"a\":\"\xff\"}"),
-		raw("a question for another guard", strangers),
+		{"a guard that the module has not", func(ctx context.Context) string {
+			if _, err := ModuleGuard(c.module, c.guard.Name+"_", host.Limits{})(ctx, c.asked.Settings, nil, nil); err == nil {
+				return "it is installed"
+			}
+			return ""
+		}},
 		{"an answer to another question", func(ctx context.Context) string { return c.raw(ctx, c.input, other) }},
 		{"an answer about another document", func(ctx context.Context) string { return c.raw(ctx, c.input, elsewhere) }},
 		{"a phase that does not exist", func(ctx context.Context) string { return passed(flow.Ask(ctx, guard, lunch, guardWall)) }},

@@ -110,6 +110,7 @@ var vectors = map[string]any{
 	"host_artifact_version": ArtifactVersion{Version: 3},
 	"host_kv_key":           KVKey{Key: "calls:u-17"},
 	"host_kv_set":           KVSet{Key: "seen:u-17", Value: raw(`{"n":1.50}`), TTLMillis: 3_600_000},
+	"host_rego_builtin":     RegoRequest{Builtin: "sprintf"},
 	"host_kv_add":           KVAdd{Key: "calls:u-17", N: 1, Most: 10, TTLMillis: 60_000},
 	"host_kv_count":         KVCount{Added: true, Count: 4},
 	"host_memory_search":    MemorySearch{Query: "invoice INV-7"},

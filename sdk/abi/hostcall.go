@@ -46,6 +46,19 @@ func HostFunctions() []string {
 		"emit", "confirm", "transfer", "escalate", "skip_summary"}
 }
 
+// RegoBuiltin is the function of [ImportHost] that a module may import only if all it
+// offers is guards: it computes a function of Rego that OPA leaves to its host. Its
+// request is a [RegoRequest], its body the text of an array of arguments, its reply
+// the text of the result, each as OPA writes values; a reply without bytes says that
+// the function has no value for these arguments. What the host does not compute ends
+// the call.
+const RegoBuiltin = "rego_builtin"
+
+// A RegoRequest names a function of Rego.
+type RegoRequest struct {
+	Builtin string `json:"builtin"` // such as sprintf
+}
+
 // Bounds of host calls.
 const (
 	MaxChunk         = 64 << 10           // bytes that one artifact_read returns
