@@ -39,26 +39,9 @@ func policyTestCommand(e *env) *cobra.Command {
 
 // tables runs all decision tables below a folder.
 func (r *testRun) tables(ctx context.Context, dir string) error {
-	files, err := r.find(dir, ".table.yaml", ".table.json")
+	tables, err := r.readTables(dir)
 	if err != nil {
 		return err
-	}
-	var tables []*authortest.Table
-	var wrong []error
-	for _, file := range files {
-		data, err := r.readTests(file)
-		if err != nil {
-			return err
-		}
-		t, err := authortest.ParseTable(file, data)
-		if err != nil {
-			wrong = append(wrong, err)
-			continue
-		}
-		tables = append(tables, t)
-	}
-	if wrong != nil {
-		return errors.Join(wrong...)
 	}
 	for _, t := range tables {
 		if err := r.table(ctx, t); err != nil {
@@ -68,6 +51,29 @@ func (r *testRun) tables(ctx context.Context, dir string) error {
 	return nil
 }
 
+// readTables reads all decision tables below a folder.
+func (r *testRun) readTables(dir string) ([]*authortest.Table, error) {
+	files, err := r.find(dir, ".table.yaml", ".table.json")
+	if err != nil {
+		return nil, err
+	}
+	var tables []*authortest.Table
+	var wrong []error
+	for _, file := range files {
+		data, err := r.readTests(file)
+		if err != nil {
+			return nil, err
+		}
+		t, err := authortest.ParseTable(file, data)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		tables = append(tables, t)
+	}
+	return tables, errors.Join(wrong...)
+}
+
 func (r *testRun) table(ctx context.Context, t *authortest.Table) error {
 	g, err := r.guest(ctx, t.File, t.Guard)
 	if err != nil {
@@ -75,7 +81,7 @@ func (r *testRun) table(ctx context.Context, t *authortest.Table) error {
 	}
 	m := g.module.Manifest()
 	if guardOf(m, t.Name) == nil {
-		return errNoGuard(t, m)
+		return errNoGuard(t.File, t.Name, m)
 	}
 	s := &tableSum{}
 	answers, err := t.Run(ctx, authortest.ModuleGuard(g.module, t.Name, host.Limits{}), r.match, func(res authortest.Result) {

@@ -43,9 +43,9 @@ func newRoot(e *env) *cobra.Command {
 	root.AddCommand(
 		runCommand(e),
 		group("plugin", "Make, build, look into and run plugins",
-			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e), pluginTestCommand(e)),
+			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e), pluginTestCommand(e), pluginBenchCommand(e)),
 		group("policy", "Make, build, test and run policies",
-			policyNewCommand(e), policyBuildCommand(e), policyTestCommand(e)),
+			policyNewCommand(e), policyBuildCommand(e), policyTestCommand(e), policyRunCommand(e), policyBenchCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),
 		sessionCommand(e),
 		configCommand(e),

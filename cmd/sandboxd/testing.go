@@ -54,6 +54,7 @@ type testRun struct {
 	before  map[string]bool // how tests ended in the round before; nil in the first
 
 	ended  map[string]bool // by file and name
+	bench  bool            // what passed was only measured
 	passed int
 	failed int
 	suites []junitSuite
@@ -117,6 +118,9 @@ func (r *testRun) round(ctx context.Context, round func(context.Context, *testRu
 		if err := r.writeJUnit(); err != nil {
 			return err
 		}
+	}
+	if r.bench {
+		return nil
 	}
 	r.line(map[string]any{"kind": "end", "passed": r.passed, "failed": r.failed})
 	r.say("%d passed, %d failed\n", r.passed, r.failed)
@@ -370,18 +374,21 @@ func guardNames(m *abi.Manifest) []string {
 	return names
 }
 
-// errNoGuard says that a table names none of the module's guards.
-func errNoGuard(t *authortest.Table, m *abi.Manifest) error {
+// errNoGuard says that a module has no such guard, or several; what begins the text.
+func errNoGuard(what, name string, m *abi.Manifest) error {
 	names := guardNames(m)
 	hint := "it has " + strings.Join(names, ", ")
 	if len(names) == 0 {
 		hint = "a guard is an export of kind Guard"
 	}
-	if t.Name == "" && len(names) > 1 {
-		return misuse(hint, "%s: name: missing: module %s has several guards", t.File, m.Name)
+	if name == "" && len(names) > 1 {
+		return misuse(hint, "%s: name one guard: module %s has several", what, m.Name)
 	}
-	if near := app.Nearest(t.Name, names); near != "" {
+	if name == "" {
+		return misuse(hint, "%s: module %s has no guard", what, m.Name)
+	}
+	if near := app.Nearest(name, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	return misuse(hint, "%s: module %s has no guard %q", t.File, m.Name, t.Name)
+	return misuse(hint, "%s: module %s has no guard %q", what, m.Name, name)
 }

@@ -119,7 +119,7 @@ func (c *closed) checks(guard flow.Guard) []check {
 			case abi.PhaseResult:
 				q.Result = doc
 			}
-			return passed(flow.Ask(ctx, guard, q, guardWall))
+			return passed(flow.Ask(ctx, guard, q, GuardWall))
 		}}
 	}
 	lunch := c.question
@@ -138,7 +138,7 @@ func (c *closed) checks(guard flow.Guard) []check {
 		}},
 		{"an answer to another question", func(ctx context.Context) string { return c.raw(ctx, c.input, other) }},
 		{"an answer about another document", func(ctx context.Context) string { return c.raw(ctx, c.input, elsewhere) }},
-		{"a phase that does not exist", func(ctx context.Context) string { return passed(flow.Ask(ctx, guard, lunch, guardWall)) }},
+		{"a phase that does not exist", func(ctx context.Context) string { return passed(flow.Ask(ctx, guard, lunch, GuardWall)) }},
 		limited("one page of memory", host.Limits{MemoryBytes: max(1, min(64<<10, c.spent.PeakBytes-1))}),
 		limited("one percent of its fuel", host.Limits{Fuel: max(1, c.spent.Fuel/100)}),
 		limited("one byte of output", host.Limits{OutputBytes: 1}),
@@ -146,7 +146,7 @@ func (c *closed) checks(guard flow.Guard) []check {
 		{"a run that was cancelled", func(ctx context.Context) string {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			return passed(flow.Ask(ctx, guard, c.question, guardWall))
+			return passed(flow.Ask(ctx, guard, c.question, GuardWall))
 		}},
 	}
 	if len(c.guard.Settings) > 0 {
@@ -166,7 +166,7 @@ func (c *closed) measure(ctx context.Context) error {
 	kv.reset(nil)
 	guard, err := ModuleGuard(c.module, c.guard.Name, host.Limits{})(ctx, c.asked.Settings, kv, func(r host.Receipt) { c.spent = r })
 	if err == nil {
-		flow.Ask(ctx, guard, c.question, guardWall)
+		flow.Ask(ctx, guard, c.question, GuardWall)
 	}
 	return err
 }
@@ -177,7 +177,7 @@ func (c *closed) ask(ctx context.Context, l host.Limits, a Answer, kv host.KVSto
 	if err != nil {
 		return "" // the app is refused
 	}
-	return passed(flow.Ask(ctx, guard, a.Question, guardWall))
+	return passed(flow.Ask(ctx, guard, a.Question, GuardWall))
 }
 
 // strange installs the guard with a setting that nobody knows.

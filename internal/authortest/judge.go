@@ -28,7 +28,7 @@ type Maker func(ctx context.Context, settings json.RawMessage, kv host.KVStore, 
 // is not bounded as there: see the comment of the package.
 func ModuleGuard(module *host.Module, name string, limits host.Limits) Maker {
 	if limits.Wall == 0 {
-		limits.Wall = guardWall
+		limits.Wall = GuardWall
 	}
 	return func(ctx context.Context, settings json.RawMessage, kv host.KVStore, spent func(host.Receipt)) (flow.Guard, error) {
 		return policies.New(ctx, module, policies.Config{Guard: name, Settings: settings, Limits: limits, KV: kv, Spent: spent})
@@ -158,7 +158,7 @@ func (r *rows) atOnce(ctx context.Context, res *Result, row row, guard flow.Guar
 	var wg sync.WaitGroup
 	for range row.parallel {
 		wg.Go(func() {
-			j := flow.Ask(ctx, guard, q, guardWall)
+			j := flow.Ask(ctx, guard, q, GuardWall)
 			mu.Lock()
 			defer mu.Unlock()
 			got[string(j.Verdict.Ruling)]++
@@ -201,7 +201,7 @@ func (r *rows) step(ctx context.Context, res *Result, st step, guard flow.Guard,
 		r.stream(ctx, res, st, guard, q, o.chunks)
 		return
 	}
-	j := flow.Ask(ctx, guard, q, guardWall)
+	j := flow.Ask(ctx, guard, q, GuardWall)
 	r.answers = append(r.answers, Answer{settings, q, j.Verdict, r.kv.wasUsed()})
 	compare(res, st.want, q, j)
 	r.stored(ctx, res, st.want)

@@ -14,7 +14,7 @@ func (c *closed) raw(ctx context.Context, input []byte, q abi.Question) string {
 	kv := &rowKV{}
 	kv.reset(nil)
 	reply, err := c.module.Call(ctx, &host.Call{Kind: abi.KindGuard, Export: cmp.Or(c.guard.Export, abi.ExportCall), Input: input, Grants: c.grants,
-		Limits: host.Limits{Wall: guardWall}, Access: host.Access{KV: kv.Scope(host.KVScope{})}})
+		Limits: host.Limits{Wall: GuardWall}, Access: host.Access{KV: kv.Scope(host.KVScope{})}})
 	if err != nil {
 		return ""
 	}

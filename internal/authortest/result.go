@@ -26,6 +26,6 @@ func (r *Result) problem(what, want, got string) {
 	r.Problems = append(r.Problems, Problem{what, want, got})
 }
 
-// guardWall is the most time that a guard may take in a test. See the comment of
+// GuardWall is the most time that a guard may take in a test. See the comment of
 // the package.
-const guardWall = 20 * time.Second
+const GuardWall = 20 * time.Second

@@ -33,7 +33,7 @@ func (r *rows) stream(ctx context.Context, res *Result, st step, guard flow.Guar
 		return
 	}
 	runner, err := flow.NewRunner(&flow.Agent{Name: "agent", Model: said}, store, flow.Config{
-		Guards: []flow.Guard{asker{guard, q}}, Limits: flow.Limits{Guard: guardWall},
+		Guards: []flow.Guard{asker{guard, q}}, Limits: flow.Limits{Guard: GuardWall},
 		Observer: flow.Observer{Decided: func(_ flow.CallInfo, d *flow.Decision) {
 			if d.Phase == abi.PhaseResponse {
 				last, judged = d.Judgements[0], true

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -338,3 +339,25 @@ func (s *source) want(n *yaml.Node, what string) want {
 	}
 	return w
 }
+
+// A Question is a question as a row of a table has it.
+type Question struct{ overlay overlay }
+
+// ParseQuestion reads a question that stands alone; name is its file's. It has the
+// members that a question in a table may have; chunks are a mistake.
+func ParseQuestion(name string, data []byte) (*Question, error) {
+	s := &source{name: name}
+	doc := s.read(data)
+	if doc == nil {
+		return nil, s.err()
+	}
+	q := &Question{s.overlay(doc, "question")}
+	if q.overlay.chunks != nil {
+		s.fail(doc, "a decision table can have a stream", "question: chunks: have no place here")
+	}
+	return q, s.err()
+}
+
+// For returns the question as it is put to a guard, but for the nonce. An error says
+// what is wrong with it, or that its arguments are such that no guard is asked.
+func (q *Question) For(g flow.Guard) (abi.Question, error) { return q.overlay.question(g) }
