@@ -55,9 +55,9 @@ func (e *env) settingsOf(text string) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// loneGuard opens a guard of a module for the command line, with a store of its own
-// and the time that it has in tests.
-func (e *env) loneGuard(ctx context.Context, module *host.Module, f guardFlags, spent func(host.Receipt)) (*policies.Guard, error) {
+// guardWith opens a guard of a module for the command line, with the time that it has
+// in tests, and what cfg says of its store.
+func (e *env) guardWith(ctx context.Context, module *host.Module, f guardFlags, cfg policies.Config) (*policies.Guard, error) {
 	m := module.Manifest()
 	if guardOf(m, f.guard) == nil {
 		return nil, errNoGuard(m.Name, f.guard, m)
@@ -66,8 +66,8 @@ func (e *env) loneGuard(ctx context.Context, module *host.Module, f guardFlags, 
 	if err != nil {
 		return nil, err
 	}
-	g, err := policies.New(ctx, module, policies.Config{Guard: f.guard, Settings: settings, Limits: host.Limits{Wall: authortest.GuardWall}, KV: host.NewMemoryKV(nil), Spent: spent,
-		Logger: e.logger(false)})
+	cfg.Guard, cfg.Settings, cfg.Limits, cfg.Logger = f.guard, settings, host.Limits{Wall: authortest.GuardWall}, e.logger(false)
+	g, err := policies.New(ctx, module, cfg)
 	if _, ok := errors.AsType[*policies.SettingsError](err); ok {
 		return nil, &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused, Hint: "sandboxd plugin inspect shows the settings of the guards of " + m.Name}
 	}
@@ -130,7 +130,7 @@ func (e *env) runPolicy(ctx context.Context, file string, f guardFlags, question
 		return err
 	}
 	var receipt *host.Receipt
-	guard, err := e.loneGuard(ctx, module, f, func(r host.Receipt) { receipt = &r })
+	guard, err := e.guardWith(ctx, module, f, policies.Config{KV: host.NewMemoryKV(nil), Spent: func(r host.Receipt) { receipt = &r }})
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func newRoot(e *env) *cobra.Command {
 		group("plugin", "Make, build, look into and run plugins",
 			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e), pluginTestCommand(e), pluginBenchCommand(e)),
 		group("policy", "Make, build, test and run policies",
-			policyNewCommand(e), policyBuildCommand(e), policyTestCommand(e), policyRunCommand(e), policyBenchCommand(e)),
+			policyNewCommand(e), policyBuildCommand(e), policyTestCommand(e), policyRunCommand(e), policyBenchCommand(e), policySimulateCommand(e)),
 		group("audit", "Read what was decided", auditVerifyCommand(e)),
 		sessionCommand(e),
 		configCommand(e),
