@@ -1,6 +1,6 @@
 FUZZTIME ?= 10s
 
-.PHONY: check test wasm bench fuzz hostile
+.PHONY: check test wasm bench figures fuzz hostile
 
 # The engine compiles guests, which takes five times as long with the race
 # detector inside, so the compiler's two packages go without. No more than
@@ -20,6 +20,7 @@ check:
 	go test $(RACE) $$(go list ./... | grep -v /cmd/sandboxd$$)
 	$(MAKE) wasm
 	$(MAKE) fuzz FUZZTIME=5000x
+	$(MAKE) figures
 
 test:
 	go test ./...
@@ -30,6 +31,10 @@ wasm:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# Holds the ratios that the specification promises.
+figures:
+	.ci/figures
 
 # Runs every fuzz target of the module for FUZZTIME.
 fuzz:

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,9 +43,12 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		return &CallError{Code: abi.ConfirmationRejected, Text: fmt.Sprintf("error tool %q call is rejected", c.fc.Name)}
 	}
 	q := ap.question
-	if !ap.covers(c, args) {
+	if differs := ap.differs(c, args); differs != "" {
 		c.tc.confirmation = nil
-		c.cfg.Logger.Warn("approval is for another form of the call", "tool", c.fc.Name, "question", q.ID)
+		c.cfg.Logger.Warn("approval is for another form of the call", "tool", c.fc.Name, "question", q.ID, "differs", differs)
+		if err := c.audit(c.ctx, refusalRecord(q, q.By, abi.ConfirmationMismatch, "not what was approved: "+differs)); err != nil {
+			return &CallError{Code: abi.StorageUnavailable, Err: err}
+		}
 		if needed {
 			return c.ask(d)
 		}
@@ -54,10 +58,23 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 	return nil
 }
 
-// covers reports whether the approval is for exactly this form of the call.
-func (a *approval) covers(c *call, args json.RawMessage) bool {
+// differs says what of this form of the call the approval is not for; nothing if
+// it is for exactly this one.
+func (a *approval) differs(c *call, args json.RawMessage) string {
 	q := a.question
-	return q.ArgsSHA256 == abi.Digest(args) && q.Module == c.spec.Module && q.Policy == c.policy && q.Tool == c.fc.Name
+	switch {
+	case q.Tool != c.fc.Name:
+		return "tool"
+	case q.ArgsSHA256 != abi.Digest(args):
+		return "arguments"
+	case q.Module != c.spec.Module:
+		return "module"
+	case q.Policy != c.policy:
+		return "guards"
+	case c.cfg.FourEyes && q.OwnTo(q.By):
+		return "two people are wanted"
+	}
+	return ""
 }
 
 // ask requests a confirmation, as ADK's tools do.
@@ -145,14 +162,15 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		}
 		a := answers[i]
 		answers = slices.Delete(answers, i, i+1)
+		s.goesOnFor(q)
 		if q.Agent != s.agent.Name {
 			continue // the agent that asked deals with it
 		}
-		decided, err := s.decide(ctx, q, a)
+		ap, err := s.approval(ctx, questions, q, a)
 		if err != nil {
 			return false, err
 		}
-		if decided == nil || approvals[q.Call] != nil {
+		if ap == nil || approvals[q.Call] != nil {
 			continue
 		}
 		given, err := abi.Unmarshal(q.Given)
@@ -160,11 +178,11 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 			return false, fmt.Errorf("question %s: %w", q.ID, err)
 		}
 		args, _ := given.(map[string]any)
-		approvals[q.Call] = &approval{question: *decided, answer: session.Confirmation{Hint: q.Hint, Confirmed: a.decision.Approve, Payload: a.payload}}
+		approvals[q.Call] = ap
 		calls = append(calls, &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args})
 	}
 	for _, a := range answers {
-		if err := s.audit(ctx, s.refused(a.id, abi.ConfirmationNotFound, "no such question")); err != nil {
+		if err := s.audit(ctx, refusalRecord(session.Question{ID: a.id, Session: s.key, Run: s.id}, s.by, abi.ConfirmationNotFound, "no such question")); err != nil {
 			return false, err
 		}
 	}
@@ -185,45 +203,64 @@ func (s *step) firstToResume(ev *session.Event) bool {
 	return first
 }
 
-// decide records a person's decision. It returns nil if the question can no
-// longer be answered, which is audited and otherwise ignored. An approval that no
-// call has spent, because its run ended before, may be given again.
-func (s *step) decide(ctx context.Context, q session.Question, a answer) (*session.Question, error) {
-	if q.State == session.Approved && a.repeats(q) {
-		return &q, s.audit(ctx, s.decisionRecord(q))
-	}
-	decided, err := s.store.Decide(ctx, s.key, q.ID, a.decision)
-	var code abi.Code
+// approval takes an answer to a question and returns what the question's call is to
+// be dispatched with. It returns nil if the answer does not count, which is audited
+// and otherwise ignored. What was decided before may be said again as long as its
+// call has not been made, or told of: a run may have ended in between.
+func (s *step) approval(ctx context.Context, questions []session.Question, q session.Question, a answer) (*approval, error) {
+	ap := &approval{question: q, answer: session.Confirmation{Hint: q.Hint, Confirmed: a.decision.Approve, Payload: a.payload}}
 	switch {
-	case err == nil:
-		return &decided, s.audit(ctx, s.decisionRecord(decided))
-	case errors.Is(err, session.ErrDecided):
-		code = abi.ConfirmationDecided
-	case errors.Is(err, session.ErrExpired):
-		code = abi.ConfirmationExpired
-	case errors.Is(err, session.ErrMismatch):
-		code = abi.ConfirmationMismatch
-	default:
+	case superseded(questions, q):
+		return nil, s.audit(ctx, refusalRecord(q, s.by, abi.ConfirmationMismatch, "the call was asked about again"))
+	case q.State == session.Approved && a.repeats(q), q.State == session.Rejected && !a.decision.Approve && s.answeredOnce(q.ID):
+		return ap, s.audit(ctx, resumedRecord(q, s.by))
+	case q.State == session.Used && a.decision.Approve:
+		calls, err := s.store.Calls(ctx, s.key)
+		if err != nil {
+			return nil, err
+		}
+		if ap.ended = s.leftBehind(s.events(), calls, q); ap.ended != nil {
+			if err := s.giveUp(ctx, ap.ended); err != nil {
+				return nil, err
+			}
+			return ap, s.audit(ctx, resumedRecord(q, s.by))
+		}
+	}
+	decided, err := s.decide(ctx, q, a.decision)
+	if _, refused := errors.AsType[*DecisionError](err); refused {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	return nil, s.audit(ctx, s.refused(q.ID, code, err.Error()))
+	ap.question = decided
+	return ap, nil
+}
+
+// goesOnFor makes whoever started the run that asked the one who asks what comes up
+// next: an answer does not start a run.
+func (r *run) goesOnFor(q session.Question) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asker = cmp.Or(q.AskedBy, r.asker)
 }
 
 // repeats reports whether an answer says once more what a question was decided by.
 func (a answer) repeats(q session.Question) bool {
 	d := a.decision
-	return d.Approve && d.By == q.By && bytes.Equal(d.Payload, q.Payload) && (q.Expires.IsZero() || !d.At.After(q.Expires))
+	return d.Approve && bytes.Equal(d.Payload, q.Payload) && (q.Expires.IsZero() || !d.At.After(q.Expires))
 }
 
-func (s *step) decisionRecord(q session.Question) audit.Record {
-	rec := s.record("confirmation."+string(q.State), q.ID)
-	rec.Call, rec.Module, rec.ArgsSHA256 = q.Call, q.Module, q.ArgsSHA256
-	return rec
+// answeredOnce reports whether no event but the newest of the user's answers a question.
+func (s *step) answeredOnce(id string) bool {
+	events := s.events()
+	at := answeredAt(events, id)
+	return at >= 0 && !answered(events[at+1:], id)
 }
 
-func (s *step) refused(id string, code abi.Code, why string) audit.Record {
-	rec := s.record("confirmation.refused", id)
-	rec.Code, rec.Why = string(code), why
+func resumedRecord(q session.Question, who string) audit.Record {
+	rec := questionRecord("confirmation.resumed", q, who)
+	rec.Why = string(q.State) + " by " + q.By
 	return rec
 }
 
@@ -261,7 +298,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 			s.cfg.Logger.Warn("answer to a question is neither true nor false", "question", r.ID)
 			continue
 		}
-		a := answer{id: r.ID, payload: m["payload"], decision: session.Decision{Approve: confirmed, By: s.key.User, At: s.cfg.Now()}}
+		a := answer{id: r.ID, payload: m["payload"], decision: session.Decision{Approve: confirmed, By: s.by, At: s.cfg.Now(), Via: viaMessage}}
 		if a.payload != nil {
 			payload, err := abi.Marshal(a.payload)
 			if err != nil {
@@ -348,7 +385,7 @@ func (r *Runner) questionOf(key session.Key, ev *session.Event, request *genai.F
 		return nil, fmt.Errorf("originalFunctionCall: %w", err)
 	}
 	q := &session.Question{ID: request.ID, Session: key, Run: ev.InvocationID, Agent: ev.Author, Call: original.ID, Tool: original.Name,
-		Args: args, Given: args, ArgsSHA256: abi.Digest(args), Policy: r.policy, Asked: ev.Time, Expires: r.cfg.Now().Add(r.cfg.Expires)}
+		Args: args, Given: args, ArgsSHA256: abi.Digest(args), Policy: r.policy, Asked: ev.Time, AskedBy: key.User, Expires: r.cfg.Now().Add(r.cfg.Expires)}
 	if spec := r.specOf(ev.Author, q.Tool); spec != nil {
 		q.Module = spec.Module
 	}

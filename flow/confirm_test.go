@@ -75,7 +75,7 @@ func TestQuestion(t *testing.T) {
 	const args = `{"amount":1.0,"to":"bob"}`
 	q.ID, q.Policy, q.Run = "", "", ""
 	want := session.Question{Session: home, Agent: "agent", Call: "c1", Tool: "pay", Module: "sha256:abcd", Args: json.RawMessage(args),
-		Given: json.RawMessage(`{"amount":1.0,"to":"eve"}`), ArgsSHA256: abi.Digest([]byte(args)), Asked: now, Expires: now.Add(time.Hour), State: session.Pending,
+		Given: json.RawMessage(`{"amount":1.0,"to":"eve"}`), ArgsSHA256: abi.Digest([]byte(args)), Asked: now, AskedBy: "ada", Expires: now.Add(time.Hour), State: session.Pending,
 		Hint: "Please approve or reject the tool call pay() by responding with a FunctionResponse with an expected ToolConfirmation payload."}
 	if toJSON(t, q) != toJSON(t, want) {
 		t.Errorf("question:\n got %s\nwant %s", toJSON(t, q), toJSON(t, want))
@@ -574,7 +574,7 @@ func TestAuditOfAnswersFails(t *testing.T) {
 			p.cfg.Audit = p.audit
 			p.run(answer(p.asks, `{"confirmed":true}`))
 			calls := p.calls()
-			if len(p.tool.Calls()) != want.ran || len(calls) != 1 || calls[0].State != want.state || len(p.records("confirmation.approved")) != 1 {
+			if len(p.tool.Calls()) != want.ran || len(calls) != 1 || calls[0].State != want.state || len(p.records("confirmation.approved", "confirmation.resumed")) != 1 {
 				t.Errorf("the handler ran %d times, want %d; calls %+v", len(p.tool.Calls()), want.ran, calls)
 			}
 		})

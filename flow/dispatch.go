@@ -45,6 +45,7 @@ type asked struct {
 type approval struct {
 	question session.Question
 	answer   session.Confirmation
+	ended    *session.Call // the call was made before, and nobody was told of it
 }
 
 // dispatch runs calls in parallel and merges what they gave in call order. Events
@@ -223,6 +224,9 @@ func (c *call) streams() bool {
 
 // attemptIt goes as far as the handler's result.
 func (c *call) attemptIt() (map[string]any, error) {
+	if c.approval != nil && c.approval.ended != nil {
+		return c.left(c.approval.ended.CallEnd) // nothing will run: there is nothing to judge but what is stored
+	}
 	if c.tool == nil {
 		args, err := canonicalArgs(c.seen.Args)
 		if err != nil {
@@ -376,7 +380,7 @@ func (c *call) question(phase abi.Phase) abi.Question {
 // approved says who approved this very call, with these arguments; nil if nobody
 // has.
 func (c *call) approved(args json.RawMessage) *abi.Approval {
-	if c.approval == nil || !c.approval.answer.Confirmed || !c.approval.covers(c, args) {
+	if c.approval == nil || !c.approval.answer.Confirmed || c.approval.differs(c, args) != "" {
 		return nil
 	}
 	q := c.approval.question
@@ -441,7 +445,7 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 // spentElsewhere is the end of a call whose approval another run has spent: that run
 // makes the call and shows its result.
 func (c *call) spentElsewhere(err error) error {
-	if err := c.audit(c.ctx, c.step.refused(c.spends, abi.ConfirmationDecided, err.Error())); err != nil {
+	if err := c.audit(c.ctx, refusalRecord(c.approval.question, c.by, abi.ConfirmationDecided, err.Error())); err != nil {
 		return &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
 	}
 	return &denial{err: &CallError{Code: abi.ConfirmationDecided, Err: err}, silent: true}
@@ -457,9 +461,7 @@ func (c *call) lastLook() *CallError {
 	if c.spends == "" {
 		return nil
 	}
-	rec := c.record("confirmation.used", c.spends)
-	rec.Call, rec.Module, rec.ArgsSHA256 = c.fc.ID, c.spec.Module, c.info.ArgsSHA256
-	if err := c.audit(c.ctx, rec); err != nil {
+	if err := c.audit(c.ctx, questionRecord("confirmation.used", c.approval.question, c.approval.question.By)); err != nil {
 		return &CallError{Code: abi.StorageUnavailable, Err: err}
 	}
 	return nil

@@ -19,6 +19,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(killVariable); dir != "" {
+		killedChild(dir)
+	}
 	before := goleak.IgnoreCurrent() // what packages start when they are loaded
 	code := m.Run()
 	if code == 0 {

@@ -80,9 +80,7 @@ func resultText(response map[string]any) string {
 
 // recordQuestion makes a question to a person pending.
 func (s *step) recordQuestion(ctx context.Context, q *session.Question) error {
-	rec := s.record("confirmation.asked", q.ID)
-	rec.Call, rec.Module, rec.ArgsSHA256 = q.Call, q.Module, q.ArgsSHA256
-	if err := s.audit(ctx, rec); err != nil {
+	if err := s.audit(ctx, questionRecord("confirmation.asked", *q, q.AskedBy)); err != nil {
 		return err
 	}
 	if err := s.store.Ask(context.WithoutCancel(ctx), *q); err != nil {
@@ -149,8 +147,11 @@ func (c *call) newQuestion(hint string) *session.Question {
 	if err != nil {
 		given = args
 	}
+	c.mu.Lock()
+	asker := c.asker
+	c.mu.Unlock()
 	now := c.cfg.Now()
 	return &session.Question{ID: "cnf-" + newID(), Session: c.key, Run: c.id, Agent: c.agent.Name, Call: c.fc.ID, Tool: c.fc.Name,
 		Module: c.spec.Module, Args: args, Given: given, ArgsSHA256: abi.Digest(args), Policy: c.policy, Hint: hint,
-		Asked: now, Expires: now.Add(c.cfg.Expires)}
+		Asked: now, AskedBy: asker, Expires: now.Add(c.cfg.Expires)}
 }

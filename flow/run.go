@@ -24,6 +24,7 @@ type run struct {
 	userContent *genai.Content
 	stream      bool
 	roles       []string
+	by          string  // who speaks in this run
 	steps       *budget // shared with the runs inside this one
 	depth       int     // of tool calls in which this run runs
 
@@ -37,6 +38,7 @@ type run struct {
 	gates     map[string]*gate  // of tail retention, by agent and place
 	compacted bool              // tail retention has stored a summary
 	passed    map[string]string // digests of what guards let events say, by event id; until the event is delivered
+	asker     string            // who started it; not by, if a message answers a question of theirs
 	spent     bool              // a limit of the run was met
 	said      bool              // and an event says so
 }
@@ -393,7 +395,7 @@ func (r *run) record(action, target string) audit.Record {
 		Actor: r.key.User, Action: action, Target: target}
 }
 
-func (r *run) audit(ctx context.Context, rec audit.Record) error {
+func (r *Runner) audit(ctx context.Context, rec audit.Record) error {
 	if r.cfg.Audit == nil {
 		return nil
 	}

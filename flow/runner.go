@@ -37,6 +37,7 @@ type Config struct {
 	Logger     *slog.Logger // nil: silent
 	Limits     Limits
 	Expires    time.Duration // how long a question to a person stays open; default 24 h
+	FourEyes   bool          // whoever started a run, and whom it runs for, may not decide its questions
 	Now        func() time.Time
 }
 
@@ -151,6 +152,7 @@ type Input struct {
 	Stream     bool           // ask the model for partial responses
 	SaveBlobs  bool           // keep inline files of the message as artifacts
 	Roles      []string       // of the user, as the host authenticated them; for guards
+	By         string         // who starts the run, or answers, as the host authenticated them; default the session's user
 
 	// Direct, if set, runs the root agent itself at a place in the history,
 	// whoever spoke last and whatever its mode. The message is stored there. As
@@ -206,9 +208,10 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 }
 
 func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
+	by := cmp.Or(in.By, key.User)
 	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
 		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{},
-		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles}
+		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles, by: by, asker: by}
 }
 
 // errWall is the cause with which the context of a run ends after [Limits].Wall.

@@ -70,7 +70,7 @@ func compileFile(wasm []byte, dir string) (refusal string, err error) {
 }
 
 // A compiler makes native code of modules. It belongs to the holder of the
-// engine's token.
+// engine's turn to compile.
 //
 // Where it is jailed, no module is ever compiled in this process: the child's code
 // is authenticated and kept, put alone into a directory that only this process

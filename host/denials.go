@@ -13,7 +13,7 @@ const (
 
 // denials remembers modules that ended the compiler, by the digest of the code, so
 // that nobody who asks again and again makes it compile them again and again. It
-// is kept in memory only, and belongs to the holder of the engine's token.
+// is kept in memory only, and belongs to the holder of the engine's turn to compile.
 type denials struct {
 	now  func() time.Time
 	seen map[Digest]denial

@@ -38,14 +38,14 @@ type Config struct {
 // An Engine compiles and runs modules. It is safe for concurrent use.
 type Engine struct {
 	runtime  wazero.Runtime
-	compiler *compiler // belongs to the holder of the token
+	compiler *compiler // belongs to who has the turn to compile
 	log      *slog.Logger
-	compile  chan struct{} // holds one token while a module is compiled
+	compile  queue         // whose turn it is to compile
 	audit    audit.Sink    // nil: nothing is recorded
 	judging  chan struct{} // holds a token for each guard that runs
 
 	// compiled is the code that loaded modules share, by the digest of what it was
-	// compiled from. It belongs to the holder of the token.
+	// compiled from. It belongs to who has the turn to compile.
 	compiled map[Digest]*code
 
 	pages *pageMap // nil where instances cannot be set back
@@ -59,7 +59,7 @@ type Engine struct {
 // Open makes an engine. Its maker closes it. It fails in a program that has not
 // called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
-	e := &Engine{log: cfg.Logger, audit: cfg.Audit, compile: make(chan struct{}, 1),
+	e := &Engine{log: cfg.Logger, audit: cfg.Audit,
 		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		compiled: map[Digest]*code{}, pool: newPool(), modules: map[Digest]*Module{}}
 	if e.log == nil {
@@ -89,8 +89,8 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 // Close waits for the calls and loads that run, which their limits bound, and
 // frees all compiled code. Later calls and loads fail.
 func (e *Engine) Close() error {
-	e.compile <- struct{}{}
-	defer func() { <-e.compile }()
+	e.compile.take(context.Background(), "") // which it does sooner or later
+	defer e.compile.give()
 	e.mu.Lock()
 	e.modules = nil
 	e.mu.Unlock()

@@ -27,6 +27,9 @@ var (
 const scratchVar = "HOST_TEST_SCRATCH"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(burnVar) != "" {
+		burn()
+	}
 	if os.Getenv(withoutMainVar) != "" {
 		os.Exit(withoutMain())
 	}

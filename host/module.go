@@ -86,14 +86,22 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 // [*RejectError]. Loading the same bytes again returns the same module, which
 // stays until the engine is closed.
 //
-// One module is compiled at a time, in the order of the calls, in a child process
-// with limits on time and memory; both waiting and compiling end with ctx. A module
+// One module is compiled at a time, in the order of the calls, in a child process with limits
+// on time and memory; both waiting and compiling end with ctx. A module
 // that needs more than the limits is refused with module_compile_timeout. One that
 // ended the compiler is refused for a while without another try: a minute, doubled
 // each time up to an hour. Modules that differ in custom sections alone,
 // such as their manifests, share one compilation. Load keeps no reference to wasm.
 func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
-	m, err := e.load(ctx, bytes.Clone(wasm))
+	return e.LoadFor(ctx, "", wasm)
+}
+
+// LoadFor is Load for one of several tenants, who wait for each other as little as can be: those
+// who wait have their turns one after the other, however many modules each of them loads. No
+// more than 64 loads of one tenant wait; another is an [ErrQueueFull]. The tenant means nothing
+// else: the same bytes are the same module for all.
+func (e *Engine) LoadFor(ctx context.Context, tenant string, wasm []byte) (*Module, error) {
+	m, err := e.load(ctx, tenant, bytes.Clone(wasm))
 	if refused, ok := errors.AsType[*RejectError](err); ok && e.audit != nil {
 		rec := audit.Record{Action: "module.reject", Target: refused.Module.String(), Module: refused.Module.String(),
 			Decision: "deny", Code: string(refused.Reasons[0].Code), Why: refused.Error()}
@@ -104,12 +112,12 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	return m, err
 }
 
-func (e *Engine) load(ctx context.Context, wasm []byte) (*Module, error) {
+func (e *Engine) load(ctx context.Context, tenant string, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
-	if err := e.acquire(ctx); err != nil {
+	if err := e.compile.take(ctx, tenant); err != nil {
 		return nil, err
 	}
-	defer func() { <-e.compile }()
+	defer e.compile.give()
 	if m, err := e.loaded(digest); m != nil || err != nil {
 		return m, err
 	}
@@ -169,21 +177,12 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	return manifest, nil
 }
 
-func (e *Engine) acquire(ctx context.Context) error {
-	select {
-	case e.compile <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("engine: waiting to compile: %w", context.Cause(ctx))
-	}
-}
-
 // compileAlone compiles the code of a module that is not kept.
 func (e *Engine) compileAlone(ctx context.Context, m *Module, bin *wasmbin.Module) error {
-	if err := e.acquire(ctx); err != nil {
+	if err := e.compile.take(ctx, ""); err != nil {
 		return err
 	}
-	defer func() { <-e.compile }()
+	defer e.compile.give()
 	if _, err := e.loaded(m.digest); err != nil {
 		return err
 	}

@@ -161,11 +161,11 @@ func TestLoad(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.compile <- struct{}{}
+	e.compile.take(t.Context(), "")
 	if _, err := e.Load(ctx, wasm); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for the compiler: error %v, want it to end with ctx", err)
 	}
-	<-e.compile
+	e.compile.give()
 }
 
 func TestDescribe(t *testing.T) {

@@ -178,8 +178,8 @@ func BenchmarkPeers(b *testing.B) {
 	}{
 		{"go", peerGuest(b, ""), 150, 3, 2},
 		{"go-cold", peerGuest(b, "cold"), 25, 0, 0}, // without warm_up
-		{"as", fixture(b, "peer-as.wasm"), 30, 8, 4},
-		{"c", fixture(b, "peer.wasm"), 30, 8, 4},
+		{"as", fixture(b, "peer-as.wasm"), 40, 8, 4},
+		{"c", fixture(b, "peer.wasm"), 30, 5, 4},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)

@@ -215,6 +215,25 @@ func (m *Memory) Questions(_ context.Context, key Key) ([]Question, error) {
 	return out, nil
 }
 
+// AppQuestions implements [Store].
+func (m *Memory) AppQuestions(_ context.Context, tenant, app string, states ...QuestionState) ([]Question, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Question
+	for key, k := range m.sessions {
+		if key.Tenant != tenant || key.App != app {
+			continue
+		}
+		for _, q := range k.questions {
+			if q.In(states...) {
+				out = append(out, q.clone())
+			}
+		}
+	}
+	slices.SortFunc(out, CompareAsked)
+	return out, nil
+}
+
 // Decide implements [Store].
 func (m *Memory) Decide(_ context.Context, key Key, id string, d Decision) (Question, error) {
 	m.mu.Lock()

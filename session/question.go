@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -23,7 +24,7 @@ func (q *Question) Decide(d Decision) error {
 	if d.Approve {
 		q.State = Approved
 	}
-	q.By, q.Decided, q.Payload = d.By, d.At, slices.Clone(d.Payload)
+	q.By, q.Decided, q.Payload, q.Via, q.Reason = d.By, d.At, slices.Clone(d.Payload), d.Via, d.Reason
 	return nil
 }
 
@@ -37,6 +38,21 @@ func (q *Question) Spend() error {
 		return fmt.Errorf("question %s: %w", q.ID, ErrUsed)
 	}
 	return fmt.Errorf("question %s: %w: %s", q.ID, ErrDecided, q.State)
+}
+
+// OwnTo reports whether a question is somebody's own: they started the run that
+// asks, or it runs for them. Where four eyes are wanted, they do not decide it.
+func (q *Question) OwnTo(who string) bool { return who == q.AskedBy || who == q.Session.User }
+
+// In reports whether the question is in one of these states; without any it is.
+func (q *Question) In(states ...QuestionState) bool {
+	return len(states) == 0 || slices.Contains(states, q.State)
+}
+
+// CompareAsked orders questions as [Store.AppQuestions] does.
+func CompareAsked(a, b Question) int {
+	return cmp.Or(a.Asked.Compare(b.Asked), cmp.Compare(a.Session.User, b.Session.User),
+		cmp.Compare(a.Session.ID, b.Session.ID), cmp.Compare(a.ID, b.ID))
 }
 
 func (q Question) clone() Question {

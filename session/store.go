@@ -107,6 +107,12 @@ type Store interface {
 	// Questions returns the questions of a session in the order asked.
 	Questions(ctx context.Context, key Key) ([]Question, error)
 
+	// AppQuestions returns the questions of all sessions of an app that are in one
+	// of these states, or all of them if none is named, the longest asked first.
+	// Of those asked at the same time the order is by user, session and id. An app
+	// without sessions has none.
+	AppQuestions(ctx context.Context, tenant, app string, states ...QuestionState) ([]Question, error)
+
 	// Decide moves a pending question to approved or rejected by compare and
 	// set: of many decisions exactly one wins, the others get [ErrDecided].
 	// [ErrNotFound] is also the answer for a question of another tenant or
@@ -182,19 +188,24 @@ type Question struct {
 	Policy     string          `json:"policy,omitempty"` // digest over the guards that judged
 	Hint       string          `json:"hint,omitempty"`
 	Asked      time.Time       `json:"asked"`
+	AskedBy    string          `json:"asked_by,omitempty"` // who started the run that asks, as the host authenticated them
 	Expires    time.Time       `json:"expires"`
 
 	State   QuestionState   `json:"state"`
 	By      string          `json:"by,omitempty"`
 	Decided time.Time       `json:"decided,omitzero"`
 	Payload json.RawMessage `json:"payload,omitempty"` // what the person sent along
+	Via     string          `json:"via,omitempty"`     // which way the decision came
+	Reason  string          `json:"reason,omitempty"`  // the person's, for the operator
 }
 
 // A Decision is a person's answer to a question.
 type Decision struct {
 	Approve    bool
-	By         string
+	By         string          // who decides, as the host authenticated them
 	At         time.Time       // compared with the question's expiry
 	ArgsSHA256 string          // what the person saw; empty where the answer cannot say
 	Payload    json.RawMessage // passed to the tool
+	Via        string          // which way the decision came, such as "message"
+	Reason     string          // for the operator
 }

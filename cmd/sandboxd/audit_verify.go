@@ -48,20 +48,9 @@ func auditVerifyCommand(e *env) *cobra.Command {
 }
 
 func (e *env) verifyAudit(name string, asJSON bool) error {
-	path := e.path(name)
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		file, err := app.Load(path)
-		if err != nil {
-			return err
-		}
-		path = file.AuditPath()
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return &fileError{name, errors.New("the app has no audit log yet")}
-		}
-	}
-	f, err := os.Open(path)
+	f, err := e.openAudit(name)
 	if err != nil {
-		return &fileError{name, err}
+		return err
 	}
 	defer f.Close()
 	summary, err := audit.Verify(f)
@@ -88,8 +77,35 @@ func (e *env) verifyAudit(name string, asJSON bool) error {
 		fmt.Fprintf(e.stdout, "%s, head %s\n", line, shortDigest(r.Head))
 	}
 	if isBroken {
-		return &commandError{What: fmt.Sprintf("%s: line %d: %s", name, broken.Line, broken.What), Exit: exitNotDone,
-			Hint: "what comes before is whole; nothing from this line on can be relied on; to go on with a new log, move this one aside and keep it"}
+		return brokenLog(name, broken)
 	}
 	return nil
+}
+
+// auditPath returns where the log is that the user named, or that of the app in a
+// folder.
+func (e *env) auditPath(name string) (string, error) {
+	path := e.path(name)
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return path, nil
+	}
+	file, err := app.Load(path)
+	if err != nil {
+		return "", err
+	}
+	path = file.AuditPath()
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", &fileError{name, errors.New("the app has no audit log yet")}
+	}
+	return path, nil
+}
+
+// brokenLog is the error of a log whose chain is broken.
+func brokenLog(name string, err error) error {
+	broken, ok := errors.AsType[*audit.ChainError](err)
+	if !ok {
+		return err
+	}
+	return &commandError{What: fmt.Sprintf("%s: line %d: %s", name, broken.Line, broken.What), Exit: exitNotDone,
+		Hint: "what comes before is whole; nothing from this line on can be relied on; to go on with a new log, move this one aside and keep it"}
 }

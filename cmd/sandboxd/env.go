@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ type env struct {
 	cache  func() (string, error)
 	self   func() (string, error) // the program's own file
 	now    func() time.Time
+	user   func() (string, error) // who runs the process
 
 	color string // the flag --color
 }
@@ -55,7 +57,17 @@ func processEnv() *env {
 		cache:  os.UserCacheDir,
 		self:   os.Executable,
 		now:    time.Now,
+		user:   osUser,
 	}
+}
+
+// osUser returns the login name of who runs the process.
+func osUser() (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", err
+	}
+	return u.Username, nil
 }
 
 // untilInterrupted returns a context that ends with the first interrupt. A second

@@ -7,11 +7,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/host"
@@ -79,6 +79,10 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 			return misuse("", "--session, --user: %v", err)
 		}
 	}
+	by, err := e.somebody("")
+	if err != nil {
+		return err
+	}
 	w := newRunWriter(e, f)
 	rt, closeAll, err := e.openApp(ctx, file, app.Options{Replay: e.optionalPath(f.replay), Observer: w.observer(), Trace: w.hostCall(), Logger: e.logger(f.verbose)})
 	if err != nil {
@@ -90,24 +94,24 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 		return err
 	}
 	w.start(rt, key)
-	r := &appRun{env: e, flags: f, w: w, rt: rt, key: key, app: args[0]}
+	r := &appRun{env: e, flags: f, w: w, rt: rt, key: key, app: args[0], by: by}
+	went, err := r.goOn(ctx) // with what was decided before, by a process that ended
+	if err != nil {
+		return err
+	}
 	pending, err := file.Pending(ctx, rt.Store, key)
 	if err != nil {
 		return err
 	}
-	for from := 0; from < len(pending) && r.canAsk(); {
-		to := from + 1
-		for to < len(pending) && pending[to].Run == pending[from].Run {
-			to++
+	for len(pending) > 0 && r.canAsk(pending[0]) {
+		n := 1
+		for n < len(pending) && pending[n].Run == pending[0].Run && r.canAsk(pending[n]) {
+			n++
 		}
-		in, err := r.answers(pending[from:to]) // of one run: a message cannot answer two
-		if err != nil {
+		if err := r.answer(ctx, pending[:n]); err != nil { // of one run: a message cannot answer two
 			return err
 		}
-		if err := r.converse(ctx, in); err != nil {
-			return err
-		}
-		from = to
+		pending = pending[n:]
 	}
 	if len(args) > 1 {
 		return r.message(ctx, args[1])
@@ -119,6 +123,9 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 		}
 		if strings.TrimSpace(string(text)) == "" && len(pending) > 0 {
 			return r.waits(pending[0])
+		}
+		if strings.TrimSpace(string(text)) == "" && went {
+			return nil
 		}
 		if strings.TrimSpace(string(text)) == "" {
 			return misuse(`sandboxd run APP "MESSAGE"`, "no message: standard input is empty")
@@ -172,6 +179,7 @@ type appRun struct {
 	rt    *app.Runtime
 	key   session.Key
 	app   string // as the user named it
+	by    string // who runs it
 	lines *bufio.Reader
 }
 
@@ -205,62 +213,84 @@ func (r *appRun) line() (string, error) {
 // message runs the app on one message, and asks the questions that come up.
 func (r *appRun) message(ctx context.Context, text string) error {
 	r.w.said(text)
-	return r.converse(ctx, flow.Text(text))
+	in := r.input()
+	in.Content = flow.Text(text).Content
+	return r.converse(ctx, r.rt.Runner.Run(ctx, r.key, in))
 }
 
-// converse gives the app an input, and answers to what it asks.
-func (r *appRun) converse(ctx context.Context, in flow.Input) error {
-	for {
-		in.Roles = r.flags.roles
-		in.Stream = r.flags.json
-		end, err := r.turn(ctx, in)
-		if err != nil {
-			r.w.finish("failed")
-			return err
+// input returns what is the same of all that this conversation gives the app.
+func (r *appRun) input() flow.Input {
+	return flow.Input{By: r.by, Roles: r.flags.roles, Stream: r.flags.json}
+}
+
+// goOn makes the app go on with what was decided, and reports whether there was
+// anything.
+func (r *appRun) goOn(ctx context.Context) (went bool, err error) {
+	next, stop := iter.Pull2(r.rt.Runner.Resume(ctx, r.key, r.input()))
+	defer stop()
+	ev, err, any := next()
+	if !any {
+		return false, nil
+	}
+	return true, r.converse(ctx, func(yield func(*session.Event, error) bool) {
+		for ; any && yield(ev, err); ev, err, any = next() {
 		}
-		if len(end.asked) == 0 {
-			return r.done(end)
-		}
-		if !r.canAsk() {
+	})
+}
+
+// converse goes through a run, and answers to what it asks.
+func (r *appRun) converse(ctx context.Context, run iter.Seq2[*session.Event, error]) error {
+	end, err := r.turn(run)
+	if err != nil {
+		r.w.finish("failed")
+		return err
+	}
+	if len(end.asked) == 0 {
+		return r.done(end)
+	}
+	for _, q := range end.asked {
+		if !r.canAsk(q) {
 			r.w.finish("waiting")
-			return r.waits(end.asked[0])
-		}
-		if in, err = r.answers(end.asked); err != nil {
-			return err
+			return r.waits(q)
 		}
 	}
+	return r.answer(ctx, end.asked)
 }
 
-// canAsk reports whether there is a person to ask.
-func (r *appRun) canAsk() bool {
-	return !r.flags.noInput && !r.flags.json && r.stdin.terminal && r.stderr.terminal
+// canAsk reports whether there is a person to ask, and one who may answer.
+func (r *appRun) canAsk(q session.Question) bool {
+	return !r.flags.noInput && !r.flags.json && r.stdin.terminal && r.stderr.terminal && !(r.rt.File.Confirm.FourEyes && q.OwnTo(r.by))
 }
 
 // waits is how a run ends that nobody can answer here.
 func (r *appRun) waits(q session.Question) error {
 	hint := "run it at a terminal to answer; the question ends with this process"
-	if r.rt.File.KeepsSessions() {
-		hint = "at a terminal: sandboxd run --session " + r.key.ID
-		if r.key.User != localUser {
-			hint += " --user " + r.key.User
+	switch {
+	case r.rt.File.KeepsSessions():
+		hint = fmt.Sprintf("sandboxd confirm approve %s %s --args-sha256 %s", r.app, q.ID, q.ArgsSHA256[:shownDigits])
+		if r.rt.File.Confirm.FourEyes {
+			hint += ", by someone else"
 		}
-		hint += " " + r.app
+	case r.rt.File.Confirm.FourEyes:
+		hint = "someone else has to answer: write store: {sessions: sqlite} in " + app.FileName
 	}
 	return &commandError{What: "run waits for a person: " + q.ID, Code: abi.ConfirmationPending, Exit: exitNotDone, Hint: hint}
 }
 
-// answers asks a person, and returns the answers as an input.
-func (r *appRun) answers(questions []session.Question) (flow.Input, error) {
-	answers := &genai.Content{Role: genai.RoleUser}
+// answer asks a person, and makes the app go on with what they say.
+func (r *appRun) answer(ctx context.Context, questions []session.Question) error {
 	for _, q := range questions {
 		yes, err := r.ask(q)
 		if err != nil {
-			return flow.Input{}, err
+			return err
 		}
-		answers.Parts = append(answers.Parts, &genai.Part{FunctionResponse: &genai.FunctionResponse{
-			ID: q.ID, Name: "adk_request_confirmation", Response: map[string]any{"confirmed": yes}}})
+		d := session.Decision{Approve: yes, By: r.by, Via: "run", ArgsSHA256: q.ArgsSHA256}
+		if _, err := r.rt.Runner.Decide(ctx, r.key, q.ID, d); err != nil {
+			return r.refused(err)
+		}
 	}
-	return flow.Input{Content: answers}, nil
+	_, err := r.goOn(ctx)
+	return err
 }
 
 // A turnEnd is how a turn of the run ended.
@@ -270,9 +300,9 @@ type turnEnd struct {
 	asked  []session.Question
 }
 
-func (r *appRun) turn(ctx context.Context, in flow.Input) (turnEnd, error) {
+func (r *appRun) turn(run iter.Seq2[*session.Event, error]) (turnEnd, error) {
 	var end turnEnd
-	for ev, err := range r.rt.Runner.Run(ctx, r.key, in) {
+	for ev, err := range run {
 		if err != nil {
 			return end, &commandError{What: "run: " + err.Error(), Exit: exitNotDone}
 		}
@@ -313,7 +343,7 @@ func (r *appRun) done(end turnEnd) error {
 
 // ask puts a question to the person at the terminal. Nothing but a yes is one.
 func (r *appRun) ask(q session.Question) (bool, error) {
-	fmt.Fprintf(r.stderr, "  tool    %s  %s\n  args    %s  sha256:%s\n", q.Tool, shortDigest(q.Module), foreign(string(q.Args), r.flags.full), q.ArgsSHA256[:12])
+	fmt.Fprintf(r.stderr, "  tool    %s  %s\n  args    %s  sha256:%s\n", foreign(q.Tool, true), shortDigest(q.Module), foreign(string(q.Args), r.flags.full), q.ArgsSHA256[:shownDigits])
 	for {
 		fmt.Fprintf(r.stderr, "%s  [y]es  [n]o  [d]etails  (no) ", foreign(q.Hint, false))
 		line, err := r.line()
@@ -321,7 +351,11 @@ func (r *appRun) ask(q session.Question) (bool, error) {
 		case "y", "yes":
 			return true, nil
 		case "d", "details":
-			fmt.Fprintf(r.stderr, "  id      %s, expires %s\n  module  %s\n  args    %s\n", q.ID, q.Expires.Format("2006-01-02 15:04"), q.Module, foreign(string(q.Args), true))
+			now, err := r.rt.File.Now()
+			if err != nil {
+				return false, err
+			}
+			r.printQuestion(r.stderr, q, now)
 		default:
 			return false, nil
 		}

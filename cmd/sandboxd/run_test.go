@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ func try(t *testing.T, dir, input string, terminal bool, vars map[string]string,
 	e := &env{
 		args: args, stdin: typed(input, terminal), stdout: stream{&out, terminal}, stderr: stream{&errs, terminal},
 		getenv: func(name string) string { return vars[name] }, dir: dir,
-		cache: func() (string, error) { return cacheDir, nil }, now: time.Now,
+		cache: func() (string, error) { return cacheDir, nil }, now: time.Now, user: func() (string, error) { return cmp.Or(vars["USER"], "ada"), nil },
 	}
 	code = run(t.Context(), e)
 	return code, out.String(), errs.String()
@@ -107,7 +108,7 @@ func TestRunAsks(t *testing.T) {
 		stdout, says string
 	}{
 		{"yes", "y\n", true, nil, exitDone, "Tomorrow in Oslo: snow, -3 to 2 °C.\n", `args    {"place":"Oslo"}  sha256:`},
-		{"details, then yes", "d\nyes\n", true, nil, exitDone, "Tomorrow in Oslo: snow, -3 to 2 °C.\n", "module  sha256:"},
+		{"details, then yes", "d\nyes\n", true, nil, exitDone, "Tomorrow in Oslo: snow, -3 to 2 °C.\n", "module    sha256:"},
 		{"no", "n\n", true, nil, exitDone, "I could not find out: error tool \"get_weather\" call is rejected\n", ""},
 		{"the default is no", "\n", true, nil, exitDone, "I could not find out: error tool \"get_weather\" call is rejected\n", ""},
 		{"end of input is no", "", true, nil, exitDone, "I could not find out: error tool \"get_weather\" call is rejected\n", ""},
@@ -146,7 +147,7 @@ func TestRunAnswersLater(t *testing.T) {
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "dev:\n", "store: {sessions: sqlite, path: kept/s.db}\ndev:\n")
-	const hint = "hint: at a terminal: sandboxd run --session demo --user ana weather\n"
+	const hint = "hint: sandboxd confirm approve weather cnf-"
 	run := []string{"run", "--session", "demo", "--user", "ana", "weather"}
 	for _, c := range []struct {
 		name, input  string

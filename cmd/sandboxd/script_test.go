@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,7 +72,7 @@ func TestScripts(t *testing.T) {
 			s.Setenv("PATH", s.Getenv("PATH")+string(os.PathListSeparator)+filepath.Dir(goTool(t)))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit, "wasm": wasm},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit, "keep": keep, "wasm": wasm},
 	})
 }
 
@@ -126,6 +127,21 @@ func edit(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("edit: %q stands in %s %d times", old, args[0], strings.Count(data, old))
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(data, old, with, 1)), 0o644))
+}
+
+// keep NAME FILE PATTERN sets a variable to what the pattern's group matches in the
+// file, or in stdout or stderr.
+func keep(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: keep NAME FILE PATTERN")
+	}
+	pattern, err := regexp.Compile(args[2])
+	ts.Check(err)
+	found := pattern.FindStringSubmatch(ts.ReadFile(args[1]))
+	if len(found) != 2 {
+		ts.Fatalf("keep: %s has nothing of %q", args[1], args[2])
+	}
+	ts.Setenv(args[0], found[1])
 }
 
 func goTool(t *testing.T) string {

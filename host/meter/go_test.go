@@ -2,6 +2,7 @@ package meter
 
 import (
 	"context"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,9 +19,7 @@ import (
 // goModule is what the Go compiler makes of a program whose "run" encodes and sorts.
 func goModule(t testing.TB) []byte {
 	t.Helper()
-	dir := t.TempDir()
-	src, out := filepath.Join(dir, "main.go"), filepath.Join(dir, "main.wasm")
-	text := `package main
+	return buildGo(t, `package main
 
 import (
 	"encoding/json"
@@ -49,7 +48,14 @@ func run() uint32 {
 }
 
 func main() {}
-`
+`)
+}
+
+// buildGo builds a guest of the text of a main package.
+func buildGo(t testing.TB, text string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	src, out := filepath.Join(dir, "main.go"), filepath.Join(dir, "main.wasm")
 	if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -100,27 +106,99 @@ func TestGoModule(t *testing.T) {
 	}
 }
 
-// kernels are guests that compute for about a millisecond.
-func kernels(t testing.TB) map[string][]byte {
-	fib := guests()["fib"]
-	fib.funcs[0] = fn(0x41, 20, 0x10, 2)
-	loop := guests()["loop"]
-	loop.funcs[0] = slices.Concat(loop.funcs[0][:4], []byte{0xc0, 0x84, 0x3d}, loop.funcs[0][7:]) // 1,000,000 rounds
-	fill := slices.Repeat([]byte{0x41, 0, 0x41, 0, 0x41, 16, 0xfc, 11, 0}, 100)
-	return map[string][]byte{
-		"fib":   fib.bytes(),
-		"loop":  loop.bytes(),
-		"fills": guest{funcs: [][]byte{fn(slices.Concat([]byte{0x41, 0xe4, 0, 0x21, 0, 0x03, 0x40}, fill, []byte{0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x41, 1})...)}}.bytes(),
-		"go":    goModule(t),
+// A kernel is a guest that computes for some milliseconds: an export, and its argument if it
+// takes one.
+type kernel struct {
+	name   string
+	wasm   []byte
+	export string
+	arg    []uint64
+}
+
+// kernels are what the cost of metering is measured with: small ones in C, larger ones in Go.
+func kernels(t testing.TB) []kernel {
+	c, err := os.ReadFile(filepath.Join("..", "..", "testdata", "wasm", "kernels.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inGo := buildGo(t, `package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+)
+
+//go:wasmexport sha
+func sha() uint32 {
+	sum := [32]byte{}
+	for range 5000 {
+		sum = sha256.Sum256(sum[:])
+	}
+	return uint32(sum[0])
+}
+
+type line struct {
+	Name  string   `+"`json:\"name\"`"+`
+	Price float64  `+"`json:\"price\"`"+`
+	Tags  []string `+"`json:\"tags\"`"+`
+}
+
+//go:wasmexport json
+func encode() uint32 {
+	all := []line{}
+	for i := range 50 {
+		all = append(all, line{"name", float64(i) / 7, []string{"a", "b"}})
+	}
+	n := 0
+	for range 10 {
+		text, err := json.Marshal(all)
+		if err != nil {
+			panic(err)
+		}
+		var back []line
+		if err := json.Unmarshal(text, &back); err != nil {
+			panic(err)
+		}
+		n += len(text)
+	}
+	return uint32(n)
+}
+
+//go:wasmexport sort
+func sort() uint32 {
+	all := make([]int, 20000)
+	for i := range all {
+		all[i] = i * 7919 % 20011
+	}
+	slices.Sort(all)
+	return uint32(all[17])
+}
+
+func main() {}
+`)
+	return []kernel{
+		{"c-fib", c, "fib", []uint64{22}}, {"c-sieve", c, "sieve", []uint64{1 << 20}}, {"c-sha256", c, "sha256", []uint64{5000}},
+		{"c-matmul", c, "matmul", []uint64{100}}, {"c-scan", c, "scan", []uint64{30}},
+		{"go-sha256", inGo, "sha", nil}, {"go-json", inGo, "json", nil}, {"go-sort", inGo, "sort", nil},
 	}
 }
 
+// Bounds of what metering may cost, as how many times longer a metered kernel takes.
+const (
+	mostMean  = 1.25 // geometric
+	mostWorst = 1.8
+)
+
 // BenchmarkMetering compares each kernel with and without metering in turns, and
 // with the engine's own way to stop a guest. It reports how many times longer the
-// metered kernel and the engine's way take.
+// metered kernel and the engine's way take, and fails past the bounds.
 func BenchmarkMetering(b *testing.B) {
-	for name, wasm := range kernels(b) {
-		b.Run(name, func(b *testing.B) {
+	product, worst := 1.0, 0.0
+	all := kernels(b)
+	turns := 0
+	for _, k := range all {
+		b.Run(k.name, func(b *testing.B) {
 			ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
 			defer cancel()
 			start := func(config wazero.RuntimeConfig, wasm []byte) func() time.Duration {
@@ -139,31 +217,43 @@ func BenchmarkMetering(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				run := m.ExportedFunction("run")
+				run := m.ExportedFunction(k.export)
 				return func() time.Duration {
 					if metered {
 						depth.Set(10_000)
 					}
 					from := time.Now()
-					if _, err := run.Call(ctx); err != nil {
+					if _, err := run.Call(ctx, k.arg...); err != nil {
 						b.Fatal(err)
 					}
 					return time.Since(from)
 				}
 			}
-			plain := start(wazero.NewRuntimeConfig(), wasm)
-			metered := start(wazero.NewRuntimeConfig(), rewritten(b, wasm))
-			engine := start(wazero.NewRuntimeConfig().WithCloseOnContextDone(true), wasm)
+			plain := start(wazero.NewRuntimeConfig(), k.wasm)
+			metered := start(wazero.NewRuntimeConfig(), rewritten(b, k.wasm))
+			engine := start(wazero.NewRuntimeConfig().WithCloseOnContextDone(true), k.wasm)
 			// The least of many is what other work on the machine disturbs least.
 			times := [3]time.Duration{time.Hour, time.Hour, time.Hour}
+			seen := 0
 			for b.Loop() {
+				seen++
 				for i, run := range []func() time.Duration{plain, metered, engine} {
+					if i == 2 && seen >= 2 { // it takes long
+						continue
+					}
 					times[i] = min(times[i], run())
 				}
 			}
-			b.ReportMetric(float64(times[1])/float64(times[0]), "metered/plain")
+			cost := float64(times[1]) / float64(times[0])
+			b.ReportMetric(cost, "metered/plain")
 			b.ReportMetric(float64(times[2])/float64(times[0]), "engine/plain")
+			product, worst, turns = product*cost, max(worst, cost), b.N
 		})
+	}
+	mean := math.Pow(product, 1/float64(len(all)))
+	b.Logf("metering: geometric mean %.2f, worst %.2f", mean, worst)
+	if turns >= 10 && (mean > mostMean || worst > mostWorst) {
+		b.Errorf("metering costs %.2f times in the geometric mean and %.2f at worst, want at most %v and %v", mean, worst, mostMean, mostWorst)
 	}
 }
 

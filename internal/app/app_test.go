@@ -210,7 +210,7 @@ guards:
     guard: inner
     settings: {from: "1000", n: 1.50, l: [true, null]}
 artifacts: {dir: files}
-confirm: {expires: 1h}
+confirm: {expires: 1h, four_eyes: true}
 store: {sessions: sqlite, path: s.db, audit: a.log}
 memory: words
 compaction: {interval: 3, overlap: 1, token_threshold: 1000, retention: 5}

@@ -235,7 +235,8 @@ type Secret struct {
 
 // Confirm configures questions to people.
 type Confirm struct {
-	Expires Duration `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
+	Expires  Duration `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
+	FourEyes bool     `yaml:"four_eyes,omitempty" doc:"true: neither who started a run nor whom it runs for decides its questions; default false"`
 }
 
 // Store says where things are kept.

@@ -134,7 +134,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	}
 	cfg := flow.Config{
 		Hooks: hooks, Guards: rt.Guards, Monitors: rt.Monitors, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
-		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), Now: now,
+		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), FourEyes: f.Confirm.FourEyes, Now: now,
 	}
 	if rt.memory != nil {
 		cfg.Memory = rt.memory

@@ -63,18 +63,36 @@ func (rt *Runtime) openStore() error {
 // Pending returns the questions of a session that can still be answered by the
 // app's clock, in the order asked.
 func (f *File) Pending(ctx context.Context, store session.Store, key session.Key) ([]session.Question, error) {
-	clock, err := f.clock()
+	questions, err := store.Questions(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	if clock != nil {
-		now = clock()
+	return f.stillPending(questions)
+}
+
+// AllPending returns those of all sessions of the app, the longest asked first.
+func (f *File) AllPending(ctx context.Context, store session.Store) ([]session.Question, error) {
+	questions, err := store.AppQuestions(ctx, "", f.Name, session.Pending)
+	if err != nil {
+		return nil, err
 	}
-	questions, err := store.Questions(ctx, key)
+	return f.stillPending(questions)
+}
+
+func (f *File) stillPending(questions []session.Question) ([]session.Question, error) {
+	now, err := f.Now()
 	return slices.DeleteFunc(questions, func(q session.Question) bool {
 		return q.State != session.Pending || !q.Expires.IsZero() && now.After(q.Expires)
 	}), err
+}
+
+// Now returns the time by the app's clock.
+func (f *File) Now() (time.Time, error) {
+	clock, err := f.clock()
+	if err != nil || clock == nil {
+		return time.Now(), err
+	}
+	return clock(), nil
 }
 
 // Session returns the key of a user's session, which it makes if there is none of

@@ -47,6 +47,7 @@ const (
 	ConfirmationExpired  Code = "confirmation_expired"
 	ConfirmationDecided  Code = "confirmation_decided"
 	ConfirmationMismatch Code = "confirmation_mismatch"
+	Forbidden            Code = "forbidden" // somebody may not do what they ask for
 	BudgetExhausted      Code = "budget_exhausted"
 	OutcomeUnknown       Code = "outcome_unknown"
 	StorageUnavailable   Code = "storage_unavailable"

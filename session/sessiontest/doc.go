@@ -32,6 +32,7 @@ func TestStore(t *testing.T, open func(t *testing.T) session.Store) {
 		{"call races", testCallRaces},
 		{"copies of calls", testCallCopies},
 		{"ask", testAsk},
+		{"questions of an app", testAppQuestions},
 		{"decide", testDecide},
 		{"decide refuses", testDecideRefuses},
 		{"decide elsewhere", testDecideElsewhere},

@@ -33,6 +33,7 @@ var mutants = map[string]mutant{
 	"a call begins twice":                {"calls", func(s session.Store) session.Store { return begins{s} }},
 	"an ended call ends again":           {"call ends", func(s session.Store) session.Store { return ends{s} }},
 	"questions are found across tenants": {"decide elsewhere", func(s session.Store) session.Store { return tenantless{s} }},
+	"questions of all apps are listed":   {"questions of an app", func(s session.Store) session.Store { return appless{s} }},
 	"an expired question can be decided": {"decide refuses", func(s session.Store) session.Store { return timeless{s} }},
 	"the digest is not compared":         {"decide refuses", func(s session.Store) session.Store { return blind{s} }},
 	"an approval is spent twice":         {"spend", func(s session.Store) session.Store { return spends{s} }},
@@ -73,6 +74,14 @@ type overwrites struct{ session.Store }
 func (s overwrites) Create(ctx context.Context, key session.Key, state map[string]any) (*session.Session, error) {
 	_ = s.Store.Delete(ctx, key)
 	return s.Store.Create(ctx, key, state)
+}
+
+type appless struct{ session.Store }
+
+func (s appless) AppQuestions(ctx context.Context, tenant, app string, states ...session.QuestionState) ([]session.Question, error) {
+	mine, err := s.Store.AppQuestions(ctx, tenant, app, states...)
+	others, err2 := s.Store.AppQuestions(ctx, tenant, app+"2", states...)
+	return append(mine, others...), errors.Join(err, err2)
 }
 
 type partials struct{ session.Store }

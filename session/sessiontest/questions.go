@@ -14,7 +14,7 @@ import (
 func aQuestion(id string) session.Question {
 	return session.Question{ID: id, Session: home, Run: "run", Agent: "agent", Call: "c1", Tool: "tool", Module: "sha256:1",
 		Args: json.RawMessage(`{"n":1.0}`), Given: json.RawMessage(`{"n":1}`), ArgsSHA256: "abc", Policy: "policy", Hint: "hint",
-		Asked: noon, Expires: noon.Add(time.Hour)}
+		Asked: noon, AskedBy: "bo", Expires: noon.Add(time.Hour)}
 }
 
 func questions(t *testing.T, s session.Store) []session.Question {
@@ -45,7 +45,7 @@ func testAsk(t *testing.T, s session.Store) {
 	want(t, "questions without a session", err, session.ErrNotFound)
 	create(t, s, home)
 	forged := aQuestion("q2")
-	forged.State, forged.By, forged.Decided, forged.Payload = session.Approved, "nobody", noon, json.RawMessage(`1`)
+	forged.State, forged.By, forged.Decided, forged.Payload, forged.Via, forged.Reason = session.Approved, "nobody", noon, json.RawMessage(`1`), "x", "y"
 	if err := s.Ask(t.Context(), forged); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +69,62 @@ func testAsk(t *testing.T, s session.Store) {
 	sameJSON(t, "question", got[1], q)
 }
 
+func testAppQuestions(t *testing.T, s session.Store) {
+	listed := func(states ...session.QuestionState) (ids []string) {
+		t.Helper()
+		all, err := s.AppQuestions(t.Context(), home.Tenant, home.App, states...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range all {
+			ids = append(ids, q.Session.User+"/"+q.Session.ID+"/"+q.ID)
+		}
+		return ids
+	}
+	if got := listed(); len(got) != 0 {
+		t.Errorf("questions before there is a session: %q", got)
+	}
+	ask(t, s, "b", "a")
+	other, user, elsewhere := home, home, home
+	other.ID, user.User, elsewhere.App = "zz", "aaa", home.App+"2"
+	tenant := home
+	tenant.Tenant += "2"
+	for _, key := range []session.Key{other, user, elsewhere, tenant} {
+		create(t, s, key)
+		q := aQuestion("c")
+		q.Session = key
+		if key == other {
+			q.Asked = noon.Add(-time.Minute)
+		}
+		if err := s.Ask(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := home.User + "/" + home.ID + "/"
+	want := []string{home.User + "/zz/c", "aaa/" + home.ID + "/c", here + "a", here + "b"}
+	if got := listed(); !slices.Equal(got, want) {
+		t.Errorf("questions of the app %q, want %q", got, want)
+	}
+	if _, err := s.Decide(t.Context(), home, "a", yes()); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(session.Approved); !slices.Equal(got, want[2:3]) {
+		t.Errorf("approved questions %q, want %q", got, want[2:3])
+	}
+	if got := listed(session.Pending, session.Used); !slices.Equal(got, []string{want[0], want[1], want[3]}) {
+		t.Errorf("pending and used questions %q", got)
+	}
+	all, err := s.AppQuestions(t.Context(), home.Tenant, home.App, session.Approved)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	for _, q := range questions(t, s) {
+		if q.ID == "a" {
+			sameJSON(t, "question of the app", all[0], q)
+		}
+	}
+}
+
 func testDecide(t *testing.T, s session.Store) {
 	ask(t, s, "q1", "q2", "q3", "q4")
 	for _, c := range []struct {
@@ -76,7 +132,7 @@ func testDecide(t *testing.T, s session.Store) {
 		d    session.Decision
 		want session.QuestionState
 	}{
-		{"q1", session.Decision{Approve: true, By: "eve", At: noon.Add(time.Minute), ArgsSHA256: "abc", Payload: json.RawMessage(`{"n":1.0}`)}, session.Approved},
+		{"q1", session.Decision{Approve: true, By: "eve", At: noon.Add(time.Minute), ArgsSHA256: "abc", Payload: json.RawMessage(`{"n":1.0}`), Via: "desk", Reason: "it is due"}, session.Approved},
 		{"q2", session.Decision{Approve: false, By: "eve", At: noon}, session.Rejected},
 		{"q3", session.Decision{Approve: true, By: "eve", At: noon.Add(time.Hour)}, session.Approved}, // the last moment
 	} {
@@ -85,7 +141,7 @@ func testDecide(t *testing.T, s session.Store) {
 			t.Fatalf("decide %s: %v", c.id, err)
 		}
 		q := aQuestion(c.id)
-		q.State, q.By, q.Decided, q.Payload = c.want, c.d.By, c.d.At, c.d.Payload
+		q.State, q.By, q.Decided, q.Payload, q.Via, q.Reason = c.want, c.d.By, c.d.At, c.d.Payload, c.d.Via, c.d.Reason
 		sameJSON(t, c.id+" as decided", got, q)
 		for _, stored := range questions(t, s) {
 			if stored.ID == c.id {

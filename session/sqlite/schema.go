@@ -98,6 +98,10 @@ CREATE TABLE questions (
 ) STRICT;
 `, `
 ALTER TABLE calls ADD COLUMN approval TEXT NOT NULL DEFAULT '';
+`, `
+ALTER TABLE questions ADD COLUMN asked_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE questions ADD COLUMN via TEXT NOT NULL DEFAULT '';
+ALTER TABLE questions ADD COLUMN reason TEXT NOT NULL DEFAULT '';
 `}
 
 // prepare checks what the file is before it changes anything in it, and brings

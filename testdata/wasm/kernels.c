@@ -40,26 +40,21 @@ static const u32 K[64] = {
 EXPORT(sha256) u32 sha256(u32 blocks) {
 	u32 h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 	for (u32 b = 0; b < blocks; b++) {
-		u32 w[64], s[8];
+		u32 w[64];
 		for (u32 i = 0; i < 16; i++)
 			w[i] = b * 16 + i;
 		for (u32 i = 16; i < 64; i++) {
 			u32 a = w[i - 15], c = w[i - 2];
 			w[i] = w[i - 16] + (ROR(a, 7) ^ ROR(a, 18) ^ a >> 3) + w[i - 7] + (ROR(c, 17) ^ ROR(c, 19) ^ c >> 10);
 		}
-		for (u32 i = 0; i < 8; i++)
-			s[i] = h[i];
+		u32 a = h[0], c1 = h[1], c2 = h[2], d = h[3], e = h[4], f = h[5], g = h[6], last = h[7];
 		for (u32 i = 0; i < 64; i++) {
-			u32 e = s[4], a = s[0];
-			u32 t1 = s[7] + (ROR(e, 6) ^ ROR(e, 11) ^ ROR(e, 25)) + ((e & s[5]) ^ (~e & s[6])) + K[i] + w[i];
-			u32 t2 = (ROR(a, 2) ^ ROR(a, 13) ^ ROR(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
-			for (u32 j = 7; j > 0; j--)
-				s[j] = s[j - 1];
-			s[4] += t1;
-			s[0] = t1 + t2;
+			u32 t1 = last + (ROR(e, 6) ^ ROR(e, 11) ^ ROR(e, 25)) + ((e & f) ^ (~e & g)) + K[i] + w[i];
+			u32 t2 = (ROR(a, 2) ^ ROR(a, 13) ^ ROR(a, 22)) + ((a & c1) ^ (a & c2) ^ (c1 & c2));
+			last = g, g = f, f = e, e = d + t1;
+			d = c2, c2 = c1, c1 = a, a = t1 + t2;
 		}
-		for (u32 i = 0; i < 8; i++)
-			h[i] += s[i];
+		h[0] += a, h[1] += c1, h[2] += c2, h[3] += d, h[4] += e, h[5] += f, h[6] += g, h[7] += last;
 	}
 	return h[0];
 }
