@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +50,7 @@ func policySimulateCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.guard.settings, "settings", "", "its settings: `JSON`, or a file in JSON or YAML")
 	flags.StringArrayVar(&f.exports, "export", nil, "a `FILE` of session export instead of what the app has kept; may be repeated")
 	flags.StringVar(&f.session, "session", "", "only the session `ID`")
-	flags.StringVar(&f.since, "since", "", "only what is not older than `TIME`, such as 7d or 12h")
+	flags.StringVar(&f.since, "since", "", "not before `TIME`, which may be a span back from now, such as 7d")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of every user; may be repeated")
 	flags.BoolVar(&f.fail, "fail-on-change", false, "exit 1 if anything would have been different")
 	jsonFlag(c, &f.json)
@@ -79,9 +78,12 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	if f.module == "" {
 		return misuse("sandboxd policy simulate APP --guard FILE", "--guard: missing")
 	}
-	after, err := e.since(f.since)
-	if err != nil {
-		return err
+	var after time.Time
+	if f.since != "" {
+		var err error
+		if after, err = when(f.since, e.now()); err != nil {
+			return misuse("2026-03-01T09:00:00Z, 90m, 12h, 7d", "--since %q: no time and no span of time", f.since)
+		}
 	}
 	file, err := app.Load(e.path(name))
 	if err != nil {
@@ -159,23 +161,6 @@ func phasesText(phases []abi.Phase) string {
 		names = append(names, string(p))
 	}
 	return strings.Join(names, ", ")
-}
-
-// since reads --since; the zero time for none.
-func (e *env) since(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n > 0 && n < 100_000 {
-			return e.now().AddDate(0, 0, -n), nil
-		}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return time.Time{}, misuse("such as 7d or 12h", "--since %q: not a time span", text)
-	}
-	return e.now().Add(-d), nil
 }
 
 // specs returns what an app says of its tools.

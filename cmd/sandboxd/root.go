@@ -47,6 +47,7 @@ func newRoot(e *env) *cobra.Command {
 		group("policy", "Make, build, test and run policies",
 			policyNewCommand(e), policyBuildCommand(e), policyTestCommand(e), policyRunCommand(e), policyBenchCommand(e), policySimulateCommand(e)),
 		group("audit", "Read what was decided", auditSearchCommand(e), auditVerifyCommand(e)),
+		explainCommand(e),
 		sessionCommand(e),
 		confirmCommand(e),
 		configCommand(e),
