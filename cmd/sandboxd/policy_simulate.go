@@ -23,7 +23,6 @@ import (
 
 type simulateFlags struct {
 	module  string
-	name    string
 	guard   guardFlags
 	exports []string
 	session string

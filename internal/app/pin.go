@@ -1,12 +1,14 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -58,7 +60,6 @@ func (f *File) Pin(ctx context.Context, m Modules) ([]Pin, []byte, error) {
 		return nil, nil, bad(abi.ConfigInvalid, "", "%s: %v", FileName, err)
 	}
 	rt := &Runtime{File: f}
-	lines := strings.SplitAfter(string(data), "\n")
 	var edits []edit
 	for i := range pins {
 		p := &pins[i]
@@ -76,23 +77,57 @@ func (f *File) Pin(ctx context.Context, m Modules) ([]Pin, []byte, error) {
 		}
 		edits = append(edits, pinEdit(entry, key, p.Digest))
 	}
-	slices.SortFunc(edits, func(a, b edit) int { // from the end: what is before stays where it is
-		if a.line != b.line {
-			return b.line - a.line
-		}
-		return b.column - a.column
-	})
-	for _, e := range edits {
-		line := lines[e.line-1]
-		if e.column-1+e.old > len(line) {
-			return nil, nil, bad(abi.ConfigInvalid, "write it in one line", "%s:%d: cannot be edited", FileName, e.line)
-		}
-		lines[e.line-1] = line[:e.column-1] + e.text + line[e.column-1+e.old:]
+	text, err := apply(string(data), edits)
+	if err == nil {
+		err = pinned(text, pins)
 	}
-	return pins, []byte(strings.Join(lines, "")), nil
+	if err != nil {
+		return nil, nil, bad(abi.ConfigInvalid, "write the digests by hand: sandboxd plugin inspect shows them", "%s: %v", FileName, err)
+	}
+	return pins, text, nil
 }
 
-// An edit replaces old bytes at a place, both from 1.
+// apply makes edits in a text.
+func apply(text string, edits []edit) ([]byte, error) {
+	slices.SortFunc(edits, func(a, b edit) int { // from the end: what is before stays where it is
+		return cmp.Or(b.line-a.line, b.column-a.column)
+	})
+	lines := strings.SplitAfter(text, "\n")
+	for _, e := range edits {
+		line := []rune(lines[e.line-1])
+		if e.column-1+e.old > len(line) {
+			return nil, fmt.Errorf("line %d: not one line for one value", e.line)
+		}
+		lines[e.line-1] = string(line[:e.column-1]) + e.text + string(line[e.column-1+e.old:])
+	}
+	return []byte(strings.Join(lines, "")), nil
+}
+
+// pinned checks that a text holds the digests, each at its place.
+func pinned(text []byte, pins []Pin) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return err
+	}
+	for _, p := range pins {
+		if p.Digest == "" {
+			continue
+		}
+		found := ""
+		entry, _ := nodeAt(doc.Content[0], p.at)
+		for i := 0; entry != nil && i+1 < len(entry.Content); i += 2 {
+			if entry.Content[i].Value == "digest" {
+				found = entry.Content[i+1].Value
+			}
+		}
+		if !sameDigest(found, p.Digest) {
+			return fmt.Errorf("%s: its entry cannot be edited", p.What)
+		}
+	}
+	return nil
+}
+
+// An edit replaces old characters at a place, whose numbers begin with 1.
 type edit struct {
 	line, column, old int
 	text              string
@@ -119,12 +154,12 @@ func pinEdit(entry *yaml.Node, key, digest string) edit {
 	return edit{named.Line, end, 0, "\n" + strings.Repeat(" ", column-1) + "digest: " + digest}
 }
 
-// written returns how long the text of a scalar is in the file.
+// written returns how many characters a scalar has in the file, if it has no escapes.
 func written(n *yaml.Node) int {
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
-		return len(n.Value) + 2
+		return utf8.RuneCountInString(n.Value) + 2
 	}
-	return len(n.Value)
+	return utf8.RuneCountInString(n.Value)
 }
 
 // nodeAt finds an entry by a path such as "guards[0].any_of[1].policy", and returns

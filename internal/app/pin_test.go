@@ -1,7 +1,6 @@
 package app
 
 import (
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -15,6 +14,7 @@ func TestPinEdits(t *testing.T) {
 		{"first key", "plugins[0].module", "plugins:\n  - module: a.wasm\n    name: a\n", "plugins:\n  - module: a.wasm\n    digest: D\n    name: a\n"},
 		{"flow", "guards[1].policy", "guards:\n  - {name: a, policy: a.wasm}\n  - {name: b, policy: \"b.wasm\", settings: {}}\n", "guards:\n  - {name: a, policy: a.wasm}\n  - {name: b, policy: \"b.wasm\", digest: D, settings: {}}\n"},
 		{"member", "guards[0].any_of[1].policy", "guards:\n  - name: g\n    any_of:\n      - policy: a.wasm\n      - policy: b.wasm\n", "guards:\n  - name: g\n    any_of:\n      - policy: a.wasm\n      - policy: b.wasm\n        digest: D\n"},
+		{"other letters", "plugins[0].module", "plugins:\n  - {name: a, config: {größe: \"é\"}, module: a.wasm}\n", "plugins:\n  - {name: a, config: {größe: \"é\"}, module: a.wasm, digest: D}\n"},
 		{"replaced", "plugins[0].module", "plugins:\n  - name: a\n    digest: 'sha256:old' # was\n    module: a.wasm\n", "plugins:\n  - name: a\n    digest: D # was\n    module: a.wasm\n"},
 	} {
 		var doc yaml.Node
@@ -26,13 +26,16 @@ func TestPinEdits(t *testing.T) {
 			t.Errorf("%s: %s is not there", c.name, c.at)
 			continue
 		}
-		e := pinEdit(entry, key, "D")
-		lines := strings.SplitAfter(c.text, "\n")
-		line := lines[e.line-1]
-		lines[e.line-1] = line[:e.column-1] + e.text + line[e.column-1+e.old:]
-		if got := strings.Join(lines, ""); got != c.want {
-			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
+		got, err := apply(c.text, []edit{pinEdit(entry, key, "D")})
+		if err == nil {
+			err = pinned(got, []Pin{{What: "it", Digest: "D", at: c.at}})
 		}
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: %v, got\n%s\nwant\n%s", c.name, err, got, c.want)
+		}
+	}
+	if err := pinned([]byte("plugins: [{digest: E}]"), []Pin{{What: "it", Digest: "D", at: "plugins[0].module"}}); err == nil {
+		t.Error("another digest passes for the one that was written")
 	}
 	if entry, _ := nodeAt(&yaml.Node{Kind: yaml.MappingNode}, "plugins[3].module"); entry != nil {
 		t.Error("an entry that is not there is found")
