@@ -41,6 +41,10 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	caches := strings.Fields(string(out))
+	sdk, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/extism/go-sdk").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -52,10 +56,6 @@ func TestScripts(t *testing.T) {
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
 			s.Setenv("GEMINI_API_KEY", "")
-			sdk, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/extism/go-sdk").Output()
-			if err != nil {
-				return err
-			}
 			s.Setenv("EXTISM", filepath.Join(strings.TrimSpace(string(sdk)), "wasm")) // plugins of others
 			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples", "REGO": "../../internal/regobuild/testdata"} {
 				abs, err := filepath.Abs(filepath.FromSlash(dir))

@@ -67,7 +67,7 @@ func judge(ctx context.Context, module *host.Module, as role) verdict {
 			refuse(abi.ModuleABI, "offers no guard")
 		}
 		for _, line := range requests.Lines() {
-			if line != "log" {
+			if !host.GuardMay(line) {
 				refuse(abi.CapabilityDenied, "asks %s, which a guard may not have", line)
 			}
 		}

@@ -23,8 +23,8 @@ func funcType(params, results int) wasmbin.FuncType {
 	return wasmbin.FuncType{Params: slices.Repeat([]wasmbin.ValueType{wasmbin.I32}, params), Results: slices.Repeat([]wasmbin.ValueType{wasmbin.I32}, results)}
 }
 
-// roomBytes is what the heap has from the start: an instance whose memory grew in a
-// call is not used again.
+// roomBytes is what the heap has from the start, so that judging an ordinary question
+// grows no memory, call after call.
 const roomBytes = 512 << 10
 
 // silence is what the operator reads when the rule has no value.

@@ -138,7 +138,7 @@ func (g Guard[Settings]) add(s *server) error {
 	}
 	s.manifest.Guards = append(s.manifest.Guards, abi.Guard{Name: g.Name, Phases: g.Phases, Mutates: g.Mutates,
 		Settings: schema, Check: schema != nil || g.Check != nil})
-	read := func(data json.RawMessage) (v Settings, err error) {
+	readSettings := func(data json.RawMessage) (v Settings, err error) {
 		if data == nil {
 			data = json.RawMessage("{}")
 		}
@@ -149,14 +149,14 @@ func (g Guard[Settings]) add(s *server) error {
 	}
 	s.guards[g.Name] = guardFuncs{
 		judge: func(q *Question, data json.RawMessage) (Verdict, error) {
-			settings, err := read(data)
+			settings, err := readSettings(data)
 			if err != nil {
 				return Verdict{}, err
 			}
 			return g.Judge(q, settings), nil
 		},
 		check: func(data json.RawMessage) error {
-			settings, err := read(data)
+			settings, err := readSettings(data)
 			if err != nil || g.Check == nil {
 				return err
 			}
@@ -164,59 +164,33 @@ func (g Guard[Settings]) add(s *server) error {
 		},
 	}
 	s.warm = append(s.warm, func() {
-		_, _ = decode[abi.Question]([]byte(`{"format":1,"kind":"guard","call":{"args":{}}}`))
+		_, _ = readSettings(nil)
 	}, func() {
-		for _, p := range g.Phases {
-			if p == PhaseMessage || p == PhaseRequest || p == PhaseResponse {
-				_, _ = decode[ModelResponse]([]byte(`{"content":{"parts":[{}]}}`))
-			}
-		}
-	}, func() {
-		_, _ = read(nil)
-	}, func() {
-		_, _ = abi.Marshal(abi.Deny("", "", Why{}))
+		_, _ = readQuestion([]byte(`{"call":{"args":{}},"format":1,"kind":"guard","now":"","response":{"content":{"parts":[{"text":""}]}},"user":{}}`))
+		_, _ = encodeVerdict(Deny("", "", Why{}))
 	})
 	return nil
 }
 
-func (s *server) judge(w wall, input []byte) ([]byte, error) {
-	in, err := decode[abi.Question](input)
-	if err != nil {
-		return nil, err
-	}
-	guard, ok := s.guards[in.Guard]
+func (s *server) judge(w wall, in *asked) ([]byte, error) {
+	guard, ok := s.guards[in.guard]
 	if !ok {
-		return nil, fmt.Errorf("input: no guard %q", in.Guard)
+		return nil, fmt.Errorf("input: no guard %q", in.guard)
 	}
-	now, err := time.Parse(time.RFC3339Nano, in.Now)
-	if err != nil {
+	q := &in.question
+	q.wall = w
+	var err error
+	if q.Now, err = time.Parse(time.RFC3339Nano, in.now); err != nil {
 		return nil, fmt.Errorf("input: now: %w", err)
 	}
-	q := &Question{Phase: in.Phase, Now: now, Tenant: in.Tenant, App: in.App, Agent: in.Agent, User: in.User, Session: in.Session,
-		Run: in.Run, Step: in.Step, Result: Document{raw: in.Result}, Grants: in.Grants, Facts: in.Facts, wall: w}
-	for _, d := range []struct {
-		document json.RawMessage
-		into     any
-	}{{in.Message, &q.Message}, {in.Request, &q.Request}, {in.Response, &q.Response}} {
-		if d.document == nil {
-			continue
-		}
-		if err := json.Unmarshal(d.document, d.into); err != nil {
-			return nil, fmt.Errorf("input: %s: %w", in.Phase, err)
-		}
-	}
-	if in.Call != nil {
-		q.Tool = CalledTool{ID: in.Call.ID, Name: in.Call.Tool, Known: in.Call.Known, Effects: in.Call.Effects, Module: in.Call.Module}
-		q.Args = Document{raw: in.Call.Args}
-	}
-	verdict, err := guard.judge(q, in.Settings)
+	verdict, err := guard.judge(q, in.settings)
 	if err != nil {
-		return nil, fmt.Errorf("guard %s: %w", in.Guard, err)
+		return nil, fmt.Errorf("guard %s: %w", in.guard, err)
 	}
 	if verdict.Ruling != "" { // the zero verdict stays one
-		verdict.Nonce, verdict.DocumentSHA256 = in.Nonce, in.DocumentSHA256
+		verdict.Nonce, verdict.DocumentSHA256 = in.nonce, in.document
 	}
-	return abi.Marshal(verdict)
+	return encodeVerdict(verdict)
 }
 
 func (s *server) settings(input []byte) ([]byte, error) {
