@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,5 +234,24 @@ func TestNoJSON(t *testing.T) {
 	}
 	if sess, err := s.Get(t.Context(), key); err != nil || len(sess.Events) != 0 || len(sess.State) != 0 {
 		t.Errorf("%v: %+v", err, sess)
+	}
+}
+
+// TestUsers: every user that has a session of the app is named once.
+func TestUsers(t *testing.T) {
+	store, err := Open(filepath.Join(t.TempDir(), "s.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	for _, key := range []session.Key{{App: "shop", User: "bo", ID: "1"}, {App: "shop", User: "ana", ID: "1"}, {App: "shop", User: "ana", ID: "2"},
+		{App: "other", User: "eve", ID: "1"}, {Tenant: "acme", App: "shop", User: "zoe", ID: "1"}} {
+		if _, err := store.Create(t.Context(), key, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	users, err := store.Users(t.Context(), "", "shop")
+	if err != nil || !slices.Equal(users, []string{"ana", "bo"}) {
+		t.Errorf("users %q, %v", users, err)
 	}
 }
