@@ -263,8 +263,22 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	case abi.PhaseResult:
 		q.Result = document
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Limits.Guard, fmt.Errorf("%s passed", r.cfg.Limits.Guard))
+	return Ask(ctx, g, q, r.cfg.Limits.Guard)
+}
+
+// Ask puts one question to one guard as a run does, for those who test guards or
+// judge stored questions again. The question has its document, in canonical form,
+// and that document's digest; the guard's name and a new nonce are filled in.
+// limit is the most time that the judgement may take, waiting included; zero takes
+// the default of [Limits].Guard. Whatever is not a well-formed verdict in a phase
+// that the guard lists is a denial with Err set.
+func Ask(ctx context.Context, g Guard, q abi.Question, limit time.Duration) Judgement {
+	limit = Limits{Guard: limit}.WithDefaults().Guard
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s passed", limit))
 	defer cancel()
+	if !slices.Contains(g.Phases(), q.Phase) {
+		return Judgement{Guard: g.Name(), Version: g.Version(), Verdict: abi.Deny("", ""), Err: fmt.Errorf("question: phase %q is none of the guard's", q.Phase)}
+	}
 	return askGuard(ctx, g, q)
 }
 

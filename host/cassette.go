@@ -242,3 +242,17 @@ func (c *Cassettes) match(h *hop, play bool) *exchange {
 	}
 	return last
 }
+
+// Unplayed returns the requests that were never answered, such as "GET
+// https://api.example.com/v1", in their order.
+func (c *Cassettes) Unplayed() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var left []string
+	for _, x := range c.exchanges {
+		if !c.played[x] {
+			left = append(left, x.Request.Method+" "+x.Request.URL)
+		}
+	}
+	return left
+}

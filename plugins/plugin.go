@@ -47,8 +47,15 @@ type Config struct {
 	// clock.
 	Now func() time.Time
 
+	// Seed makes the randomness of guests repeat, for tests; nil: it is fit for
+	// secrets.
+	Seed []byte
+
 	// Trace is told of every host call. It must not block.
 	Trace func(tool, callID string, call host.HostCall)
+	// Chunk is told what a streaming tool says, piece by piece, as the model reads
+	// it. It must not block.
+	Chunk func(tool, callID, text string)
 }
 
 // A HookConfig is what an app makes of a plugin's hooks. Nothing that is given to

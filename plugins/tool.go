@@ -39,7 +39,11 @@ func (t *guestStream) Stream(ctx *flow.ToolContext, permit flow.Permit) iter.Seq
 	return func(yield func(flow.Chunk, error) bool) {
 		stopped := false
 		outcome, err := t.call(ctx, permit, func(_ context.Context, chunk json.RawMessage) error {
-			if stopped || !yield(flow.Chunk{Text: chunkText(chunk)}, nil) {
+			text := chunkText(chunk)
+			if f := t.plugin.cfg.Chunk; f != nil {
+				f(t.spec.Name, ctx.CallID(), text)
+			}
+			if stopped || !yield(flow.Chunk{Text: text}, nil) {
 				stopped = true
 				return errors.New("nobody listens")
 			}
@@ -108,11 +112,18 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 		return fail(abi.GuestOutputInvalid, "", err)
 	}
 	if f := result.Fail; f != nil {
-		return fail(abi.GuestError, cmp.Or(f.Message, f.Code), fmt.Errorf("the guest failed with %q", f.Code))
+		return fail(abi.GuestError, cmp.Or(f.Message, f.Code), &FailError{f.Code})
 	}
 	outcome.Result = result.Result
 	return outcome, nil
 }
+
+// A FailError is the cause of a call that the guest itself ended as a failure.
+type FailError struct {
+	Code string // the guest's own; see [abi.Failure]
+}
+
+func (e *FailError) Error() string { return fmt.Sprintf("the guest failed with %q", e.Code) }
 
 // rawResult returns what a plain Extism export answered, in canonical form: JSON,
 // or else text. For a tool whose schema says string, what is no JSON string is text.
@@ -135,7 +146,7 @@ func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
 // Host calls that were refused are audited, and answers in which a secret was
 // found; if they cannot be, the call fails.
 func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string) ([]byte, host.Receipt, error) {
-	call.Config = p.cfg.Values
+	call.Config, call.Seed = p.cfg.Values, p.cfg.Seed
 	call.Access.Secrets, call.Access.Memory = p.cfg.Secrets, memoryOf{cc}
 	if key := cc.Session(); p.cfg.KV != nil {
 		call.Access.KV = p.cfg.KV.Scope(host.KVScope{Tenant: key.Tenant, App: key.App, Owner: "plugin " + p.cfg.Name})

@@ -32,6 +32,10 @@ type Config struct {
 	// recorded in Audit, so that a judgement can be made again.
 	KV    host.KVStore
 	Audit audit.Sink // nil: nothing is recorded
+
+	// Spent is told what each call of the guest used. It must not block, and is
+	// called at the same time by judgements at the same time. May be nil.
+	Spent func(host.Receipt)
 }
 
 // A Guard is a guest that judges. It is safe for concurrent use.
@@ -231,9 +235,15 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 	if reply != nil && len(reply.Receipt.Denied) > 0 {
 		g.cfg.Logger.Warn("guard was refused a host call", "guard", g.cfg.Name, "denied", reply.Receipt.Denied)
 	}
+	failed, isGuest := errors.AsType[*host.GuestError](err)
+	if g.cfg.Spent != nil && reply != nil {
+		g.cfg.Spent(reply.Receipt)
+	} else if g.cfg.Spent != nil && isGuest {
+		g.cfg.Spent(failed.Receipt)
+	}
 	if err != nil {
-		if ge, ok := errors.AsType[*host.GuestError](err); ok && ge.Detail != "" {
-			return nil, fmt.Errorf("%w: %s", err, ge.Detail)
+		if isGuest && failed.Detail != "" {
+			return nil, fmt.Errorf("%w: %s", err, failed.Detail)
 		}
 		return nil, err
 	}

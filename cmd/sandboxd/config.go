@@ -11,7 +11,7 @@ import (
 )
 
 func configCommand(e *env) *cobra.Command {
-	return group("config", "Look at the configuration of an app", configCheckCommand(e), configPrintCommand(e))
+	return group("config", "Look at the configuration of an app, and pin it", configCheckCommand(e), configPrintCommand(e), configPinCommand(e))
 }
 
 func configCheckCommand(e *env) *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -20,12 +21,13 @@ import (
 type guestFile struct {
 	name  string // as named
 	wasm  []byte
-	built *guestbuild.Result // how the source was built; nil for a file
+	made  bool               // from source
+	built *guestbuild.Result // how source in Go was built; else nil
 	took  time.Duration      // from the compiled source to a packed module
 }
 
 // openGuest reads the file of a module or of an Extism manifest, or builds and
-// packs the plugin in a folder. manifestName is the file of a manifest to pack; it
+// packs the plugin, or the policy in Rego, in a folder. manifestName is the file of a manifest to pack; it
 // may be empty.
 func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName string) (*guestFile, error) {
 	g := &guestFile{name: name}
@@ -44,6 +46,13 @@ func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName s
 		}
 		if g.wasm, err = m.Import(ctx, e.path(name), data, manifest); err != nil {
 			return nil, importError(name, data, err)
+		}
+		return g, nil
+	}
+	g.made = true
+	if manifest == nil && regobuild.Is(e.path(name)) {
+		if g.wasm, _, err = m.BuildPolicy(ctx, e.path(name)); err != nil {
+			return nil, moduleError(name, g.wasm, err)
 		}
 		return g, nil
 	}

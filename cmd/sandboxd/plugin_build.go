@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 )
 
 // A buildReport is what plugin build made.
@@ -46,7 +47,7 @@ func pluginBuildCommand(e *env) *cobra.Command {
 			if len(args) > 0 {
 				dir = args[0]
 			}
-			return e.buildPlugin(c.Context(), dir, manifest, out, verify, asJSON)
+			return e.buildPlugin(c.Context(), dir, manifest, out, verify, asJSON, false)
 		},
 	}
 	c.Flags().StringVar(&out, "out", "", "write the module to `FILE`")
@@ -57,11 +58,15 @@ func pluginBuildCommand(e *env) *cobra.Command {
 	return c
 }
 
-func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify, asJSON bool) error {
+// buildPlugin builds source in Go; with policy it must make a guard.
+func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify, asJSON, policy bool) error {
 	if info, err := os.Stat(e.path(dir)); err != nil {
 		return &fileError{dir, err}
 	} else if !info.IsDir() {
 		return misuse("sandboxd plugin pack is for modules that were built elsewhere", "%s: not a folder", dir)
+	}
+	if manifest == "" && regobuild.Is(e.path(dir)) {
+		return misuse("sandboxd policy build "+dir, "%s: a policy in Rego", dir)
 	}
 	engine, modules, err := e.modules(ctx)
 	if err != nil {
@@ -76,6 +81,9 @@ func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify
 	module, err := g.load(ctx, engine)
 	if err != nil {
 		return err
+	}
+	if policy && len(module.Manifest().Guards) == 0 {
+		return misuse("sandboxd plugin build builds plugins", "%s: plugin %s has no guard", dir, module.Manifest().Name)
 	}
 	for _, as := range declared(module.Manifest()) {
 		if v := judge(ctx, module, as); !v.Accepted {

@@ -17,17 +17,17 @@ import (
 )
 
 // templates are the files of a new plugin or policy, by language. Each is one that
-// works, named templateName or policyTemplate.
+// works, but for one row of a policy's table.
 //
-//go:embed template/go/main.go template/go/README.md template/go/gitignore template/go/tests/http/oslo.json
-//go:embed template/rego/policy.rego template/rego/policy.yaml
+//go:embed template
 var templates embed.FS
 
 const templateName = "weather"
 
 // templateFiles are the files of a template and what they are called in a plugin.
 var templateFiles = []struct{ name, as string }{
-	{"main.go", "main.go"}, {"README.md", "README.md"}, {"gitignore", ".gitignore"}, {"tests/http/oslo.json", "tests/http/oslo.json"},
+	{"main.go", "main.go"}, {"README.md", "README.md"}, {"gitignore", ".gitignore"},
+	{"tests/get_weather.test.json", "tests/get_weather.test.json"}, {"tests/http/oslo.json", "tests/http/oslo.json"}, {"tests/http/none.json", "tests/http/none.json"},
 }
 
 func pluginNewCommand(e *env) *cobra.Command {
@@ -78,20 +78,25 @@ func (e *env) newPlugin(dir string) error {
 			return &fileError{dir, err}
 		}
 	}
-	goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %s => ./sdk\n", name, sdk.ModulePath, sdk.ModulePath)
-	if err := write(filepath.Join(path, "go.mod"), goMod); err != nil {
-		return &fileError{dir, err}
-	}
-	if err := sdk.Copy(filepath.Join(path, "sdk")); err != nil {
+	if err := newModule(path, name); err != nil {
 		return &fileError{dir, err}
 	}
 	fmt.Fprintf(e.stdout, `%s: created for Go (SDK for ABI %d copied to %s, builds offline)
 
   cd %s
-  sandboxd plugin build
+  sandboxd plugin test
   sandboxd plugin run get_weather --args '{"place":"Oslo"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json
 `, name, abi.Version, filepath.Join(dir, "sdk"), dir)
 	return nil
+}
+
+// newModule makes a folder a Go module with a copy of the SDK.
+func newModule(path, name string) error {
+	goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %s => ./sdk\n", name, sdk.ModulePath, sdk.ModulePath)
+	if err := write(filepath.Join(path, "go.mod"), goMod); err != nil {
+		return err
+	}
+	return sdk.Copy(filepath.Join(path, "sdk"))
 }
 
 func write(path, text string) error {

@@ -72,10 +72,22 @@ func pluginRunCommand(e *env) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
+	callFlags(c, f)
 	flags.StringVar(&f.app, "app", "", "call a tool of the app in the folder `APP`")
-	flags.StringVar(&f.args, "args", "{}", "arguments of the tool: `JSON`, @FILE, or - for standard input")
 	flags.StringVar(&f.export, "export", "", "call the export `NAME` of a module instead of a tool")
 	flags.StringVar(&f.input, "input", "", "input of the export: `TEXT`, FILE, @FILE, or - for standard input")
+	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
+	flags.BoolVar(&f.full, "full", false, "do not shorten values")
+	jsonFlag(c, &f.json)
+	groupFlags(c, "input", "app", "export", "input")
+	groupFlags(c, "output", "trace", "full")
+	return c
+}
+
+// callFlags adds the flags that describe a call of a tool.
+func callFlags(c *cobra.Command, f *pluginRunFlags) {
+	flags := c.Flags()
+	flags.StringVar(&f.args, "args", "{}", "arguments of the tool: `JSON`, @FILE, or - for standard input")
 	flags.StringArrayVar(&f.state, "state", nil, "a state value, `KEY=JSON`, where KEY has its scope, as in user:unit; may be repeated")
 	flags.StringArrayVar(&f.artifacts, "artifact", nil, "offer a file as an artifact, `NAME=PATH`; may be repeated")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "a secret that requests may use, `NAME`, from the variable NAME, or NAME=@FILE; may be repeated")
@@ -83,15 +95,10 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.now, "now", "", "the guest's `TIME` at the start, such as 2026-03-01T09:00:00Z")
 	flags.StringArrayVar(&f.grants, "grant", nil, "give a capability, `LINE`; may be repeated; absent means none")
 	flags.StringSliceVar(&f.limits, "limit", nil, "lower limits, `NAME=VALUE,…`: wall=1s, memory=16MiB, fuel=5M, host_calls=20, output=64KiB")
-	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
-	flags.BoolVar(&f.full, "full", false, "do not shorten values")
-	jsonFlag(c, &f.json)
 	manifestFlag(c, &f.manifest)
-	groupFlags(c, "input", "app", "args", "export", "input", "state", "artifact", "secret", "replay", "now")
+	groupFlags(c, "input", "args", "state", "artifact", "secret", "replay", "now")
 	groupFlags(c, "grants", "grant")
 	groupFlags(c, "limits", "limit")
-	groupFlags(c, "output", "trace", "full")
-	return c
 }
 
 // A toolRun is one call of a tool or export, as the command line asks for it.

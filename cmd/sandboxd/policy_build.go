@@ -30,10 +30,10 @@ func policyBuildCommand(e *env) *cobra.Command {
 	var out string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "build [DIR]", Short: "Build a guard from a policy in Rego",
-		Long: "Compile the policy in DIR, the current folder if it is left out, with opa from PATH\nor else with Go, which fetches opa " + regobuild.OPA +
-			" once; link what that gives to the contract of\nguards; write the manifest of " + regobuild.ManifestName + " into it; and put it through the checks\nthat an upload meets. The file is NAME.wasm in DIR. " +
-			"Running it needs no opa.",
+		Use: "build [DIR]", Short: "Build a policy from its source",
+		Long: "Build the policy in DIR, the current folder if it is left out, and put it through the\nchecks that an upload meets. The file is NAME.wasm in DIR.\n\n" +
+			"Go source is built as plugin build does. A folder with " + regobuild.ManifestName + " is a policy in Rego: it\nis compiled with opa from PATH or else with Go, which fetches opa " + regobuild.OPA +
+			" once, linked to\nthe contract of guards, and gets that manifest. Running it needs no opa.",
 		Example: "sandboxd policy build\nsandboxd policy build --out amounts.wasm ./amounts",
 		Args:    exactly("[DIR]"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -55,8 +55,10 @@ func (e *env) buildPolicy(ctx context.Context, dir, out string, asJSON bool) err
 	switch {
 	case err != nil:
 		return &fileError{dir, err}
-	case !info.IsDir() || !regobuild.Is(e.path(dir)):
-		return misuse("sandboxd policy new makes such a folder; sandboxd plugin build builds guards in Go", "%s: not a folder with %s", dir, regobuild.ManifestName)
+	case !info.IsDir() || !e.isSource(dir):
+		return misuse("sandboxd policy new makes such a folder", "%s: not a folder with Go source or %s", dir, regobuild.ManifestName)
+	case !regobuild.Is(e.path(dir)):
+		return e.buildPlugin(ctx, dir, "", out, false, asJSON, true)
 	}
 	engine, modules, err := e.modules(ctx)
 	if err != nil {

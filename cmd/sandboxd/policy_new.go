@@ -16,24 +16,50 @@ import (
 
 func policyNewCommand(e *env) *cobra.Command {
 	var lang string
+	var sdkOnly bool
 	c := &cobra.Command{
 		Use: "new NAME", Short: "Make a folder with a guard that works",
-		Long: "Make the folder NAME with a policy in Rego, its manifest, and the rule that sandboxd\nasks. A folder that is not empty is refused. " +
-			"A guard in Go is made like a plugin.",
-		Example: "sandboxd policy new --lang rego office-hours",
+		Long: "Make the folder NAME with the source of a policy in Go or Rego, what it needs to be\nbuilt, and a decision table of which one row waits for a rule to be " +
+			"written. A folder\nthat is not empty is refused.",
+		Example: "sandboxd policy new --lang go office\nsandboxd policy new --lang rego office-hours",
 		Args:    exactly("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if lang != "rego" {
-				return misuse("try --lang rego", "--lang %q: not a language that policies can be made in", lang)
+			switch {
+			case sdkOnly && lang == "go":
+				return e.refreshSDK(args[0])
+			case sdkOnly:
+				return misuse("try --lang go", "--sdk-only: a policy in Rego has no copy of an SDK")
+			case lang == "go":
+				return e.newPolicy(args[0], goPolicy)
+			case lang == "rego":
+				return e.newPolicy(args[0], regoPolicy)
 			}
-			return e.newPolicy(args[0])
+			return misuse("try --lang go or --lang rego", "--lang %q: not a language that policies can be made in", lang)
 		},
 	}
-	c.Flags().StringVar(&lang, "lang", "rego", "`LANGUAGE` of the source: rego")
+	c.Flags().StringVar(&lang, "lang", "go", "`LANGUAGE` of the source: go or rego")
+	c.Flags().BoolVar(&sdkOnly, "sdk-only", false, "replace the copy of the SDK in the folder NAME, and nothing else")
 	return c
 }
 
-func (e *env) newPolicy(dir string) error {
+// A policyKind is a template of a policy.
+type policyKind struct {
+	language string
+	dir      string // below template
+	name     string // of the policy in the template
+	files    []struct{ name, as string }
+	rest     func(path, name string) error // writes what is not in the template
+}
+
+var goPolicy = policyKind{"Go", "policy-go", "office", []struct{ name, as string }{
+	{"policy.go", "policy.go"}, {"README.md", "README.md"}, {"gitignore", ".gitignore"}, {"tests/office.table.yaml", "tests/NAME.table.yaml"},
+}, newModule}
+
+var regoPolicy = policyKind{"Rego", "rego", "office-hours", []struct{ name, as string }{
+	{"policy.rego", "policy.rego"}, {"policy.yaml", "policy.yaml"}, {"tests/office-hours.table.yaml", "tests/NAME.table.yaml"},
+}, func(path, _ string) error { return write(filepath.Join(path, "sandboxd.rego"), string(sdk.Rego)) }}
+
+func (e *env) newPolicy(dir string, k policyKind) error {
 	path := e.path(dir)
 	name := filepath.Base(path)
 	if err := abi.ValidName(name); err != nil {
@@ -46,21 +72,20 @@ func (e *env) newPolicy(dir string) error {
 	if len(entries) > 0 {
 		return misuse("name a folder that does not exist yet", "%s: folder is not empty: it has %s", dir, entries[0].Name())
 	}
-	for _, file := range []string{"policy.rego", "policy.yaml"} {
-		data, err := templates.ReadFile("template/rego/" + file)
+	for _, file := range k.files {
+		data, err := templates.ReadFile("template/" + k.dir + "/" + file.name)
 		if err != nil {
 			return err
 		}
-		if err := write(filepath.Join(path, file), strings.Replace(string(data), "name: "+policyTemplate+"\n", "name: "+name+"\n", 1)); err != nil {
+		text := strings.NewReplacer("name: "+k.name+"\n", "name: "+name+"\n", `Name: "`+k.name+`"`, `Name: "`+name+`"`,
+			"# "+k.name+"\n", "# "+name+"\n", k.name+".wasm", name+".wasm").Replace(string(data))
+		if err := write(filepath.Join(path, filepath.FromSlash(strings.Replace(file.as, "NAME", name, 1))), text); err != nil {
 			return &fileError{dir, err}
 		}
 	}
-	if err := write(filepath.Join(path, "sandboxd.rego"), string(sdk.Rego)); err != nil {
+	if err := k.rest(path, name); err != nil {
 		return &fileError{dir, err}
 	}
-	fmt.Fprintf(e.stdout, "%s: created for Rego\n\n  cd %s\n  sandboxd policy build\n  sandboxd plugin inspect %s.wasm\n", name, dir, name)
+	fmt.Fprintf(e.stdout, "%s: created for %s\n\n  cd %s\n  sandboxd policy test     one row waits for a rule of yours\n  sandboxd policy build\n", name, k.language, dir)
 	return nil
 }
-
-// policyTemplate is the name of the module in the template.
-const policyTemplate = "office-hours"

@@ -43,9 +43,11 @@ func newRoot(e *env) *cobra.Command {
 	root.AddCommand(
 		runCommand(e),
 		group("plugin", "Make, build, look into and run plugins",
-			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e)),
-		group("policy", "Make and build policies in Rego", policyNewCommand(e), policyBuildCommand(e)),
+			pluginNewCommand(e), pluginBuildCommand(e), pluginPackCommand(e), pluginInspectCommand(e), pluginRunCommand(e), pluginTestCommand(e), pluginBenchCommand(e)),
+		group("policy", "Make, build, test and run policies",
+			policyNewCommand(e), policyBuildCommand(e), policyTestCommand(e), policyRunCommand(e), policyBenchCommand(e), policySimulateCommand(e)),
 		group("audit", "Read what was decided", auditSearchCommand(e), auditVerifyCommand(e)),
+		explainCommand(e),
 		sessionCommand(e),
 		confirmCommand(e),
 		configCommand(e),

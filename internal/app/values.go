@@ -240,6 +240,12 @@ func (j *JSON) fromYAML(n *yaml.Node) error {
 	return err
 }
 
+// FromYAML turns a node of YAML into generic JSON: map[string]any, []any, string,
+// bool, nil and [json.Number]. Numbers keep their text. Keys that are there twice
+// or are no text, numbers that JSON writes otherwise, aliases and nesting beyond
+// [abi.MaxDepth] are errors.
+func FromYAML(n *yaml.Node) (any, error) { return toJSON(n, 1) }
+
 // toJSON turns a node into generic JSON. Numbers keep their text, and must be
 // written as JSON writes them.
 func toJSON(n *yaml.Node, depth int) (any, error) {

@@ -8,13 +8,13 @@ import (
 )
 
 // makers are the only files that may make a value which opens a door, by the
-// package and the type. Tests of host and below it may call guests too, and what
-// runs hostile guards calls those that policies refuses, as does the test of a guest
-// that answers with no verdict but with what Rego computes.
+// package and the type. Tests of host and below it may call guests too, what runs
+// hostile guards calls those that policies refuses, the fail-closed suite asks guards
+// what is no question, and a test asks a guest for what Rego computes.
 var makers = map[[2]string][]string{
 	{"flow", "Permit"}: {"flow/dispatch.go"},
 	{"host", "Call"}: {"plugins/tool.go", "plugins/hooks.go", "policies/guest.go", "cmd/sandboxd/plugin_call.go", "host/module.go", "host/engine.go", "host/image.go",
-		"internal/conformance/hostile/ungated.go", "internal/regobuild/main_test.go"},
+		"internal/conformance/hostile/ungated.go", "internal/regobuild/main_test.go", "internal/authortest/raw.go"},
 }
 
 // named are modules of which only these names may be used outside tests: the types

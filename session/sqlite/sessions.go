@@ -67,6 +67,22 @@ func (s *Store) List(ctx context.Context, tenant, app, user string) ([]session.K
 	return keys, nil
 }
 
+// Users returns the users that have sessions of an app, in order.
+func (s *Store) Users(ctx context.Context, tenant, app string) ([]string, error) {
+	var users []string
+	err := s.view(ctx, func(tx *sql.Tx) error {
+		return each(ctx, tx, func(scan func(...any) error) error {
+			var user string
+			defer func() { users = append(users, user) }()
+			return scan(&user)
+		}, `SELECT DISTINCT user FROM sessions WHERE tenant = ? AND app = ? ORDER BY user`, tenant, app)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("users of %s: %w", app, err)
+	}
+	return users, nil
+}
+
 // Delete implements [session.Store].
 func (s *Store) Delete(ctx context.Context, key session.Key) error {
 	err := s.update(ctx, func(tx *sql.Tx) error {

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A meaning says what a code stands for, and what to do about it.
+type meaning struct{ what, then string }
+
+// meanings are the codes that a call, a module or a command can end with.
+var meanings = map[abi.Code]meaning{
+	abi.OK:                   {"It was done.", ""},
+	abi.ModuleMalformed:      {"The file is no core module, or it is broken.", "sandboxd plugin inspect FILE names every reason"},
+	abi.ModuleLimit:          {"The module is larger or deeper than a module may be.", "sandboxd plugin inspect FILE names every reason"},
+	abi.ModuleImportDenied:   {"The module imports what there is not, or what its kind may not have: a guard has no network.", "sandboxd plugin inspect FILE lists what it imports"},
+	abi.ModuleABI:            {"The module does not keep the contract of guests: no manifest, no such export, or another version.", "sandboxd plugin build, or plugin pack for a module that was built elsewhere"},
+	abi.ModuleCompileTimeout: {"Compiling the module took longer than it may, or more memory.", "make the module smaller"},
+	abi.DigestMismatch:       {"The module is not the one whose digest is written in " + app.FileName + ".", "sandboxd plugin inspect --diff, then sandboxd config pin APP if the change is yours"},
+	abi.VersionConflict:      {"Two tools of one agent have one name.", "give one another name: tools: {NAME: {as: OTHER}}"},
+	abi.GuestError:           {"The tool itself reported a failure. The text is its own.", "sandboxd plugin run TOOL shows the call alone"},
+	abi.GuestTimeout:         {"The guest was stopped: its time was over.", "sandboxd plugin bench, or limits.wall"},
+	abi.GuestMemory:          {"The guest was stopped: it wanted more memory than it may have.", "read in pieces, or limits.memory"},
+	abi.GuestFuel:            {"The guest was stopped: it had done as much work as it may.", "sandboxd plugin bench, or limits.fuel"},
+	abi.GuestStack:           {"The guest was stopped: its functions called each other too deeply.", "sandboxd plugin run TOOL shows the functions"},
+	abi.GuestTrap:            {"The guest broke, or ended itself.", "sandboxd plugin run TOOL shows where"},
+	abi.GuestOutputInvalid:   {"What the guest answered is no answer, or does not fit the tool's own schema.", "sandboxd plugin test"},
+	abi.GuestOutputTooLarge:  {"The answer is longer than an answer may be.", "answer less, or write an artifact"},
+	abi.HostcallLimit:        {"The guest called its host more often than it may.", "limits.host_calls"},
+	abi.CapabilityDenied:     {"The guest asked for something that it was not granted.", "grant the line that is named, if it should have it; a guard may have narrowed the grants"},
+	abi.EgressDenied:         {"The host refuses that address whatever is granted: it is private, or a redirect led away from what is granted.", "grant http private, if it is yours"},
+	abi.EgressLimit:          {"The answer from the network was too large or too slow.", "ask for less"},
+	abi.QuotaExceeded:        {"The tool wanted to keep more than one call may.", "keep less"},
+	abi.NoRecordedAnswer:     {"Recorded answers stand in for the network, and none fits the request.", "add it to the cassette"},
+	abi.NotFound:             {"There is no such thing.", ""},
+	abi.ArgsInvalid:          {"The arguments do not fit the tool's schema, or are no document. The tool was not called.", "sandboxd plugin inspect shows the arguments"},
+	abi.PolicyDenied:         {"A guard said no. The tool was not called, or what was said was not shown.", "the guard's code and why are in the audit log: sandboxd explain CALL APP"},
+	abi.PolicyUnavailable:    {"A guard gave no usable verdict, so the answer is no: it was late, broke, or answered wrongly.", "sandboxd policy test, sandboxd policy bench"},
+	abi.ConfirmationPending:  {"The call waits for a person.", "sandboxd confirm ls"},
+	abi.ConfirmationRejected: {"A person said no.", ""},
+	abi.ConfirmationNotFound: {"There is no such question.", "sandboxd confirm ls"},
+	abi.ConfirmationExpired:  {"The question was not answered in time.", "let the agent ask again"},
+	abi.ConfirmationDecided:  {"The question was answered before: an answer counts once.", "sandboxd audit search --action confirmation."},
+	abi.ConfirmationMismatch: {"The answer is about other arguments than the question.", "look at the question again, then answer it"},
+	abi.BudgetExhausted:      {"The run has used what it may: steps, calls or time.", "agent.limits in " + app.FileName},
+	abi.OutcomeUnknown:       {"The call was interrupted. It may have had its effect, so it is not made again.", "look at the other side, then decide"},
+	abi.StorageUnavailable:   {"What was about to happen could not be written down, so it did not.", "look at the disk, the store and the audit log"},
+	abi.ToolError:            {"A tool of the host failed, or the model named one that there is not.", ""},
+	abi.ConfigInvalid:        {"A file says what it cannot mean. The line is named.", "sandboxd config check APP"},
+	abi.CapabilityInvalid:    {"A capability is not written as one is.", "sandboxd help grants"},
+	abi.Usage:                {"The command line cannot be meant.", "sandboxd help COMMAND"},
+	abi.Cancelled:            {"Somebody gave up waiting.", ""},
+	abi.Unauthenticated:      {"Nobody knows who asks.", ""},
+	abi.Forbidden:            {"Somebody may not do what they ask for, such as answer a question of their own.", "let somebody else do it"},
+	abi.ModelError:           {"The model, or the way to it, failed.", ""},
+}
+
+func explainCommand(e *env) *cobra.Command {
+	var run string
+	var asJSON, full bool
+	c := &cobra.Command{
+		Use: "explain WHAT [FILE]", Short: "Say why something was denied",
+		Long: "Say why something was denied. WHAT is the id of a call, as the timeline and session show\nname it; \"last\", for what was denied last; or a code, which is what stands in " +
+			"brackets at\nthe end of an error.\n\nFor a call, FILE is an audit log, or a folder with an app, whose log is read; it is the\ncurrent folder if it is left out. What guards said, which capability was missing and\n" +
+			"how the call ended is told in order, then what the code means.",
+		Example: "sandboxd explain last examples/weather\nsandboxd explain policy_unavailable",
+		Args:    exactly("WHAT", "[FILE]"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if m, ok := meanings[abi.Code(args[0])]; ok {
+				return e.explainCode(abi.Code(args[0]), m, asJSON)
+			}
+			name := "."
+			if len(args) > 1 {
+				name = args[1]
+			}
+			return e.explainCall(args[0], name, run, asJSON, full)
+		},
+	}
+	c.Flags().StringVar(&run, "run", "", "of several calls with that id, the one of the run `ID`; default the last")
+	c.Flags().BoolVar(&full, "full", false, "do not shorten values")
+	jsonFlag(c, &asJSON)
+	groupFlags(c, "input", "run")
+	groupFlags(c, "output", "full")
+	return c
+}
+
+// An explanation is what explain --json prints.
+type explanation struct {
+	Format  int            `json:"format"`
+	Code    abi.Code       `json:"code,omitempty"`
+	Model   string         `json:"model,omitempty"` // what a model reads of the code
+	What    string         `json:"what,omitempty"`
+	Then    string         `json:"then,omitempty"`
+	Records []audit.Record `json:"records,omitempty"` // of the call, in order
+}
+
+func (e *env) explainCode(code abi.Code, m meaning, asJSON bool) error {
+	x := explanation{Format: 1, Code: code, Model: code.Sentence(), What: m.what, Then: m.then}
+	if asJSON {
+		return json.NewEncoder(e.stdout).Encode(x)
+	}
+	fmt.Fprint(e.stdout, x.text())
+	return nil
+}
+
+// text returns what a code means.
+func (x *explanation) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s\n", x.Code, x.What)
+	if x.Model != "" {
+		fmt.Fprintf(&b, "  the model reads  %s\n", x.Model)
+	}
+	if x.Then != "" {
+		fmt.Fprintf(&b, "  then             %s\n", x.Then)
+	}
+	return b.String()
+}
+
+// denies reports whether a record says that something was refused. What a monitor
+// says refuses nothing.
+func denies(r audit.Record) bool {
+	if strings.HasPrefix(r.Action, "monitor.") || strings.HasPrefix(r.Action, "guard.member.") {
+		return false
+	}
+	return r.Decision == string(abi.RulingDeny) || r.Action == "call.end" && r.Code != "" && r.Code != string(abi.OK)
+}
+
+// explainCall tells what became of one call, or of what was denied last.
+func (e *env) explainCall(id, name, run string, asJSON, full bool) error {
+	f, err := e.openAudit(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var all []audit.Record
+	var broken error
+	of := callKey{} // the call that is explained
+	found := false
+	for r, err := range audit.Scan(f) {
+		if errors.Is(err, audit.ErrChain) {
+			broken = brokenLog(name, err)
+			break
+		}
+		if err != nil {
+			return &fileError{name, err}
+		}
+		all = append(all, r)
+		if run != "" && r.Run != run {
+			continue
+		}
+		if r.Call == id && id != "" || id == "last" && denies(r) {
+			of, found = callOf(r), true
+		}
+	}
+	if !found {
+		hint := "sandboxd audit search shows the calls of a log"
+		if near := app.Nearest(id, codes()); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		what := fmt.Sprintf("%s: no call of that id, and no code", id)
+		if id == "last" {
+			what, hint = "last: nothing was denied", ""
+		}
+		return errors.Join(&commandError{What: what, Code: abi.NotFound, Hint: hint, Exit: exitNotDone}, broken)
+	}
+	x := explanation{Format: 1}
+	for _, r := range all {
+		if callOf(r) != of {
+			continue
+		}
+		x.Records = append(x.Records, r)
+		if m, ok := meanings[abi.Code(r.Code)]; ok && r.Code != string(abi.OK) {
+			x.Code, x.What, x.Then = abi.Code(r.Code), m.what, m.then
+		} else if r.Action == "guard.deny" {
+			x.Code, x.What, x.Then = abi.PolicyDenied, meanings[abi.PolicyDenied].what, "sandboxd policy run asks the guard again; sandboxd policy test keeps the question"
+		}
+	}
+	x.Model = x.Code.Sentence()
+	if asJSON {
+		return errors.Join(json.NewEncoder(e.stdout).Encode(x), broken)
+	}
+	e.printCall(x, full)
+	return broken
+}
+
+// printCall tells a call's records, one a line, and what the last code means.
+func (e *env) printCall(x explanation, full bool) {
+	first := x.Records[0]
+	if first.Call != "" {
+		fmt.Fprintf(e.stdout, "call %s ", foreign(first.Call, true))
+	}
+	fmt.Fprintf(e.stdout, "of session %s, run %s, %s\n", foreign(first.Session, true), foreign(first.Run, true), first.Time.Format(time.RFC3339))
+	p := e.palette(e.stdout)
+	for _, r := range x.Records {
+		decision := r.Decision
+		switch decision {
+		case string(abi.RulingDeny):
+			decision = p.red("DENY")
+		case string(abi.RulingConfirm):
+			decision = p.yellow("ASK")
+		}
+		parts := []string{fmt.Sprintf("  %-18s", foreign(r.Action, full))}
+		for _, text := range []string{r.Target, decision, r.Code, r.Capability, r.Why} {
+			if text = strings.TrimSuffix(strings.TrimSpace(text), ";"); text != "" && text != decision {
+				text = foreign(text, full)
+			}
+			if text != "" {
+				parts = append(parts, text)
+			}
+		}
+		fmt.Fprintln(e.stdout, strings.Join(parts, "  "))
+	}
+	if x.Code != "" {
+		fmt.Fprint(e.stdout, x.text())
+	}
+}
+
+// codes returns the names of all codes.
+func codes() []string {
+	var list []string
+	for c := range meanings {
+		list = append(list, string(c))
+	}
+	return list
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// watchEvery is how often --watch looks for changes. Looking works on every file
+// system and for every editor, and a folder of source is small.
+const watchEvery = 300 * time.Millisecond
+
+// stamp returns what changes when a file below dir does. Built modules and hidden
+// files do not count.
+func (e *env) stamp(dir string) string {
+	var b strings.Builder
+	_ = filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // it was there a moment ago
+		case strings.HasPrefix(d.Name(), ".") && path != e.path(dir):
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case d.IsDir() || filepath.Ext(path) == ".wasm":
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			fmt.Fprintf(&b, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+		}
+		return nil
+	})
+	return b.String()
+}
+
+// changed waits until a file below dir is not as it was; false if ctx ends first.
+func (e *env) changed(ctx context.Context, dir, seen string) bool {
+	t := time.NewTicker(watchEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+			if e.stamp(dir) != seen {
+				return true
+			}
+		}
+	}
+}

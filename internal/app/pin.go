@@ -1,0 +1,154 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
+)
+
+// A Pin is what is written of one module that the file names.
+type Pin struct {
+	What   string // such as "plugin weather"
+	File   string // the module's, as named; empty for one that is built from source, which cannot be pinned
+	Source string
+	Was    string // the digest that was there; may be empty
+	Digest string // the one that is there now
+
+	at string // its place in the file
+}
+
+// Pin loads every module that the file names, whatever digest is written beside it,
+// and returns what each is now, and the text of the file with these digests. The
+// text is otherwise as it was. Nothing is written.
+func (f *File) Pin(ctx context.Context, m Modules) ([]Pin, []byte, error) {
+	var pins []Pin
+	manifests := map[string]string{}
+	for i, p := range f.Plugins {
+		at := fmt.Sprintf("plugins[%d]", i)
+		pins = append(pins, Pin{What: "plugin " + p.Name, File: p.Module, Source: p.Source, Was: p.Digest, at: at + ".module"})
+		manifests[at+".module"] = p.Manifest
+	}
+	for i, g := range f.Guards {
+		at := fmt.Sprintf("guards[%d]", i)
+		members, where, _ := g.group()
+		if where == "" {
+			members = []Member{g.module()}
+		}
+		for j, member := range members {
+			pin := Pin{What: "guard " + g.Name, File: member.Policy, Source: member.Source, Was: member.Digest, at: at + ".policy"}
+			if where != "" {
+				pin.at = fmt.Sprintf("%s.%s[%d].policy", at, where, j)
+			}
+			pins = append(pins, pin)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(f.dir, FileName))
+	if err != nil {
+		return nil, nil, bad(abi.Usage, "", "%v", err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, nil, bad(abi.ConfigInvalid, "", "%s: %v", FileName, err)
+	}
+	rt := &Runtime{File: f}
+	lines := strings.SplitAfter(string(data), "\n")
+	var edits []edit
+	for i := range pins {
+		p := &pins[i]
+		if p.File == "" {
+			continue
+		}
+		module, err := rt.module(ctx, p.What, p.File, "", manifests[p.at], "", Options{Modules: m})
+		if err != nil {
+			return nil, nil, err
+		}
+		p.Digest = module.Digest().String()
+		entry, key := nodeAt(doc.Content[0], p.at)
+		if entry == nil || sameDigest(p.Was, p.Digest) {
+			continue
+		}
+		edits = append(edits, pinEdit(entry, key, p.Digest))
+	}
+	slices.SortFunc(edits, func(a, b edit) int { // from the end: what is before stays where it is
+		if a.line != b.line {
+			return b.line - a.line
+		}
+		return b.column - a.column
+	})
+	for _, e := range edits {
+		line := lines[e.line-1]
+		if e.column-1+e.old > len(line) {
+			return nil, nil, bad(abi.ConfigInvalid, "write it in one line", "%s:%d: cannot be edited", FileName, e.line)
+		}
+		lines[e.line-1] = line[:e.column-1] + e.text + line[e.column-1+e.old:]
+	}
+	return pins, []byte(strings.Join(lines, "")), nil
+}
+
+// An edit replaces old bytes at a place, both from 1.
+type edit struct {
+	line, column, old int
+	text              string
+}
+
+// pinEdit returns the edit that writes a digest into an entry: in place of the one
+// that is there, or behind the key that names the module, in the entry's own style.
+func pinEdit(entry *yaml.Node, key, digest string) edit {
+	var named *yaml.Node
+	var column int // of the key
+	for i := 0; i+1 < len(entry.Content); i += 2 {
+		k, v := entry.Content[i], entry.Content[i+1]
+		switch k.Value {
+		case "digest":
+			return edit{v.Line, v.Column, written(v), digest}
+		case key:
+			named, column = v, k.Column
+		}
+	}
+	end := named.Column + written(named)
+	if entry.Style&yaml.FlowStyle != 0 {
+		return edit{named.Line, end, 0, ", digest: " + digest}
+	}
+	return edit{named.Line, end, 0, "\n" + strings.Repeat(" ", column-1) + "digest: " + digest}
+}
+
+// written returns how long the text of a scalar is in the file.
+func written(n *yaml.Node) int {
+	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+		return len(n.Value) + 2
+	}
+	return len(n.Value)
+}
+
+// nodeAt finds an entry by a path such as "guards[0].any_of[1].policy", and returns
+// it with the last key.
+func nodeAt(n *yaml.Node, path string) (entry *yaml.Node, key string) {
+	steps := strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
+	key = steps[len(steps)-1]
+	for _, step := range steps[:len(steps)-1] {
+		next := (*yaml.Node)(nil)
+		if n.Kind == yaml.SequenceNode {
+			var i int
+			if _, err := fmt.Sscan(step, &i); err == nil && i < len(n.Content) {
+				next = n.Content[i]
+			}
+		}
+		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				next = n.Content[i+1]
+			}
+		}
+		if next == nil {
+			return nil, key
+		}
+		n = next
+	}
+	return n, key
+}

@@ -1,0 +1,149 @@
+package authortest
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// A Stored question is one that guards were asked, or could have been, in a session
+// that is over: made of the session's events, and so without what these do not hold.
+// Roles and earlier approvals are such; the arguments are as the model gave them.
+type Stored struct {
+	Question abi.Question // only the nonce is missing
+	Was      abi.Ruling
+	At       time.Time
+}
+
+// StoredQuestions returns the questions of a session in their order, in all phases but
+// that of requests, which no session holds. roles are those of the user. about
+// describes a tool of the app; nil for one that there is not.
+//
+// Was is what became of the document: deny if guards refused it, confirm if a person
+// was asked about it, else allow.
+func StoredQuestions(sess *session.Session, roles []string, about func(tool string) *flow.Spec) ([]Stored, error) {
+	was := map[string]abi.Ruling{}
+	args := map[string]json.RawMessage{}
+	for _, ev := range sess.Events {
+		for call := range ev.Actions.RequestedConfirmations {
+			was[call] = abi.RulingConfirm
+		}
+		for _, r := range ev.Responses() {
+			text, _ := r.Response["error"].(string)
+			if strings.HasPrefix(text, string(abi.PolicyDenied)) || strings.HasPrefix(text, string(abi.PolicyUnavailable)) {
+				was[r.ID] = abi.RulingDeny
+			}
+		}
+	}
+	b := &storedBuilder{sess: sess, roles: roles, about: about, steps: map[string]int{}}
+	for _, ev := range sess.Events {
+		if ev.Partial || ev.Content == nil {
+			continue
+		}
+		user := ev.Author == "user"
+		if !user && len(ev.Responses()) == 0 {
+			b.steps[ev.InvocationID]++
+		}
+		phase, document := abi.PhaseMessage, any(ev.Content)
+		if !user {
+			phase, document = abi.PhaseResponse, any(ev.Response)
+		}
+		if says(ev.Content) {
+			ruling := abi.RulingAllow
+			if ev.ErrorCode == string(abi.PolicyDenied) {
+				ruling = abi.RulingDeny
+			}
+			b.add(ev, phase, nil, document, ruling)
+		}
+		for _, c := range ev.Calls() {
+			if strings.HasPrefix(c.Name, "adk_") {
+				continue // the framework's own
+			}
+			given := c.Args
+			if given == nil {
+				given = map[string]any{}
+			}
+			ruling, ok := was[c.ID]
+			if !ok {
+				ruling = abi.RulingAllow
+			}
+			facts := b.call(c.ID, c.Name)
+			args[c.ID] = b.add(ev, abi.PhaseCall, facts, given, ruling)
+		}
+		for _, r := range ev.Responses() {
+			if strings.HasPrefix(r.Name, "adk_") || r.Response["error"] != nil {
+				continue
+			}
+			facts := b.call(r.ID, r.Name)
+			if facts.Args = args[r.ID]; facts.Args == nil {
+				facts.Args = json.RawMessage("{}")
+			}
+			b.add(ev, abi.PhaseResult, facts, r.Response, abi.RulingAllow)
+		}
+	}
+	return b.list, b.err
+}
+
+type storedBuilder struct {
+	sess  *session.Session
+	roles []string
+	about func(string) *flow.Spec
+	steps map[string]int // model's turns, by run
+	list  []Stored
+	err   error
+}
+
+func (b *storedBuilder) call(id, tool string) *abi.CallFacts {
+	facts := &abi.CallFacts{ID: id, Tool: tool, Effects: abi.Once}
+	if spec := b.about(tool); spec != nil {
+		facts.Known, facts.Module = true, spec.Module
+		if spec.Effects != "" {
+			facts.Effects = spec.Effects
+		}
+	}
+	return facts
+}
+
+// add adds a question about a document, which it returns in canonical form.
+func (b *storedBuilder) add(ev *session.Event, phase abi.Phase, call *abi.CallFacts, document any, was abi.Ruling) json.RawMessage {
+	doc, err := abi.Marshal(document)
+	if err != nil {
+		b.err = err
+		return nil
+	}
+	key := b.sess.Key
+	q := abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, DocumentSHA256: abi.Digest(doc), Now: ev.Time.UTC().Format(time.RFC3339Nano),
+		Tenant: key.Tenant, App: key.App, Agent: ev.Author, User: abi.User{ID: key.User, Roles: b.roles}, Session: key.ID, Run: ev.InvocationID,
+		Step: b.steps[ev.InvocationID], Call: call}
+	switch phase {
+	case abi.PhaseMessage:
+		q.Message = doc
+	case abi.PhaseResponse:
+		q.Response = doc
+	case abi.PhaseCall:
+		call.Args = doc
+		if spec := b.about(call.Tool); spec != nil {
+			q.Grants = spec.Grants.Lines()
+		}
+	case abi.PhaseResult:
+		q.Result = doc
+	}
+	b.list = append(b.list, Stored{q, was, ev.Time})
+	return doc
+}
+
+// says reports whether a content has anything but calls and responses.
+func says(c *genai.Content) bool {
+	for _, p := range c.Parts {
+		if p != nil && p.FunctionCall == nil && p.FunctionResponse == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,78 @@
+package authortest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/capability"
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// TestStoredQuestions: what was said and done becomes questions in order, with what
+// became of it.
+func TestStoredQuestions(t *testing.T) {
+	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	event := func(author string, parts ...*genai.Part) *session.Event {
+		return &session.Event{ID: fmt.Sprint(author, len(parts)), Time: at, InvocationID: "e-1", Author: author, Response: session.Response{Content: &genai.Content{Parts: parts}}}
+	}
+	call := func(id, name string, args map[string]any) *genai.Part {
+		return &genai.Part{FunctionCall: &genai.FunctionCall{ID: id, Name: name, Args: args}}
+	}
+	answer := func(id, name string, response map[string]any) *genai.Part {
+		return &genai.Part{FunctionResponse: &genai.FunctionResponse{ID: id, Name: name, Response: response}}
+	}
+	asked := event("clerk", call("q", "adk_request_confirmation", nil))
+	asked.Actions.RequestedConfirmations = map[string]session.Confirmation{"c3": {}}
+	sess := &session.Session{Key: session.Key{App: "shop", User: "ana", ID: "s1"}, Events: []*session.Event{
+		event("user", &genai.Part{Text: "pay"}),
+		event("clerk", call("c1", "pay", map[string]any{"n": 1}), call("c2", "fetch", nil), call("c3", "pay", nil)),
+		event("clerk", answer("c1", "pay", map[string]any{"ok": true}), answer("c2", "fetch", map[string]any{"error": "policy_denied: no"}), answer("c3", "pay", map[string]any{"error": "waits"})),
+		asked,
+		event("clerk", &genai.Part{Text: "done"}),
+	}}
+	grants, err := capability.ParseSet([]string{"log"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := StoredQuestions(sess, []string{"staff"}, func(tool string) *flow.Spec {
+		if tool == "pay" {
+			return &flow.Spec{Name: "pay", Effects: abi.Idempotent, Module: "sha256:00", Grants: grants}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range list {
+		q := s.Question
+		line := fmt.Sprintf("%s %s", q.Phase, s.Was)
+		if c := q.Call; c != nil {
+			line += fmt.Sprintf(" %s %s known=%v %s %s", c.ID, c.Tool, c.Known, c.Effects, c.Args)
+		}
+		got = append(got, line)
+		if q.User.ID != "ana" || !slices.Equal(q.User.Roles, []string{"staff"}) || q.Session != "s1" || q.Run != "e-1" || q.Now != "2026-03-01T09:00:00Z" || q.DocumentSHA256 != abi.Digest(judged(&q)) {
+			t.Errorf("%s: %+v", line, q)
+		}
+		if withGrants := q.Phase == abi.PhaseCall && q.Call.Tool == "pay"; withGrants != (len(q.Grants) == 1) {
+			t.Errorf("%s: grants %q", line, q.Grants)
+		}
+	}
+	want := []string{
+		"message allow",
+		`call allow c1 pay known=true idempotent {"n":1}`,
+		`call deny c2 fetch known=false once {}`,
+		`call confirm c3 pay known=true idempotent {}`,
+		`result allow c1 pay known=true idempotent {"n":1}`,
+		"response allow",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+}
