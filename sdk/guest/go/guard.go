@@ -57,8 +57,13 @@ type Question struct {
 	Grants []string   // what the call would be granted
 	Facts  Facts      // what the host adds from its own knowledge
 
-	wall wall
+	judged Document
+	wall   wall
 }
+
+// Judged returns what is judged, whatever the phase, as it arrived: the message,
+// request, response, arguments or result.
+func (q *Question) Judged() Document { return q.judged }
 
 // A CalledTool describes the tool of the call that is judged.
 type CalledTool struct {
@@ -67,6 +72,16 @@ type CalledTool struct {
 	Known   bool // false: the model named a tool that does not exist
 	Effects Effects
 	Module  string // digest of the handler's module; empty for a tool of the host
+
+	// Definition is the SHA-256, in lower-case hexadecimal, of what the model is told
+	// about the tool, as abi.Definition makes it; empty for an unknown tool.
+	Definition string
+}
+
+// Definition returns the digest of what a model is told about a tool, as
+// [CalledTool].Definition has it. See abi.Definition.
+func Definition(name, description string, input, output json.RawMessage) (string, error) {
+	return abi.Definition(name, description, input, output)
 }
 
 // A User is who the run acts for.
@@ -180,7 +195,7 @@ func (g Guard[Settings]) add(s *server) error {
 }
 
 func (s *server) judge(w wall, input []byte) ([]byte, error) {
-	in, err := decode[abi.Question](input)
+	in, err := readQuestion(input)
 	if err != nil {
 		return nil, err
 	}
@@ -196,18 +211,31 @@ func (s *server) judge(w wall, input []byte) ([]byte, error) {
 		Run: in.Run, Step: in.Step, Result: Document{raw: in.Result}, Grants: in.Grants, Facts: in.Facts, wall: w}
 	for _, d := range []struct {
 		document json.RawMessage
-		into     any
+		into     json.Unmarshaler
 	}{{in.Message, &q.Message}, {in.Request, &q.Request}, {in.Response, &q.Response}} {
 		if d.document == nil {
 			continue
 		}
-		if err := json.Unmarshal(d.document, d.into); err != nil {
+		if err := d.into.UnmarshalJSON(d.document); err != nil {
 			return nil, fmt.Errorf("input: %s: %w", in.Phase, err)
 		}
 	}
 	if in.Call != nil {
-		q.Tool = CalledTool{ID: in.Call.ID, Name: in.Call.Tool, Known: in.Call.Known, Effects: in.Call.Effects, Module: in.Call.Module}
+		q.Tool = CalledTool{ID: in.Call.ID, Name: in.Call.Tool, Known: in.Call.Known, Effects: in.Call.Effects, Module: in.Call.Module,
+			Definition: in.Call.DefinitionSHA256}
 		q.Args = Document{raw: in.Call.Args}
+	}
+	switch in.Phase {
+	case PhaseMessage:
+		q.judged = Document{raw: in.Message}
+	case PhaseRequest:
+		q.judged = Document{raw: in.Request}
+	case PhaseResponse:
+		q.judged = Document{raw: in.Response}
+	case PhaseCall:
+		q.judged = q.Args
+	case PhaseResult:
+		q.judged = q.Result
 	}
 	verdict, err := guard.judge(q, in.Settings)
 	if err != nil {
@@ -217,6 +245,44 @@ func (s *server) judge(w wall, input []byte) ([]byte, error) {
 		verdict.Nonce, verdict.DocumentSHA256 = in.Nonce, in.DocumentSHA256
 	}
 	return abi.Marshal(verdict)
+}
+
+// readQuestion decodes a question. Its documents are taken out first, so that they
+// are not read for every level above them.
+func readQuestion(input []byte) (abi.Question, error) {
+	m, err := splitObject(input)
+	if err != nil {
+		return abi.Question{}, fmt.Errorf("input: %w", err)
+	}
+	take := func(from members, name string) json.RawMessage {
+		raw := from[name]
+		delete(from, name)
+		if string(raw) == "null" {
+			return nil
+		}
+		return raw
+	}
+	var q abi.Question
+	documents := map[string]*json.RawMessage{"message": &q.Message, "request": &q.Request, "response": &q.Response, "result": &q.Result, "settings": &q.Settings}
+	for name, into := range documents {
+		*into = take(m, name)
+	}
+	var args json.RawMessage
+	if call := take(m, "call"); call != nil {
+		inner, err := splitObject(call)
+		if err != nil {
+			return abi.Question{}, fmt.Errorf("input: call: %w", err)
+		}
+		args = take(inner, "args")
+		m["call"] = inner.join()
+	}
+	if err := json.Unmarshal(m.join(), &q); err != nil {
+		return abi.Question{}, fmt.Errorf("input: %w", err)
+	}
+	if q.Call != nil {
+		q.Call.Args = args
+	}
+	return q, nil
 }
 
 func (s *server) settings(input []byte) ([]byte, error) {

@@ -20,8 +20,11 @@ type field struct {
 
 // read decodes an object into the fields and returns all its members.
 func read(data []byte, fields []field) (members, error) {
-	var m members
-	if err := json.Unmarshal(data, &m); err != nil {
+	if string(data) == "null" {
+		return nil, nil
+	}
+	m, err := splitObject(data)
+	if err != nil {
 		return nil, err
 	}
 	for _, f := range fields {
@@ -29,11 +32,43 @@ func read(data []byte, fields []field) (members, error) {
 		if !ok {
 			continue
 		}
-		if err := json.Unmarshal(raw, f.value); err != nil {
+		if err := readField(raw, f.value); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	return m, nil
+}
+
+// readField decodes a value into a pointer.
+func readField(raw json.RawMessage, into any) error {
+	switch v := into.(type) {
+	case *[]Content:
+		return readList(raw, v)
+	case *[]Part:
+		return readList(raw, v)
+	case json.Unmarshaler:
+		return v.UnmarshalJSON(raw)
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// readList decodes a list whose elements decode themselves.
+func readList[T any, P interface {
+	*T
+	json.Unmarshaler
+}](raw json.RawMessage, into *[]T) error {
+	list, err := splitList(raw)
+	if err != nil || list == nil {
+		*into = nil
+		return err
+	}
+	*into = make([]T, len(list))
+	for i, e := range list {
+		if err := P(&(*into)[i]).UnmarshalJSON(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write encodes the object: the members that arrived, with those that the fields

@@ -95,11 +95,19 @@ func newServer(p Plugin) (*server, error) {
 // An error means that the host asked for what the plugin does not offer.
 func (s *server) serve(w wall, input []byte) ([]byte, error) {
 	var kind struct {
-		Format int      `json:"format"`
-		Kind   abi.Kind `json:"kind"`
+		Format int
+		Kind   abi.Kind
 	}
-	if err := json.Unmarshal(input, &kind); err != nil {
+	m, err := splitObject(input)
+	if err != nil {
 		return nil, fmt.Errorf("input: %w", err)
+	}
+	for _, f := range []field{{"format", &kind.Format}, {"kind", &kind.Kind}} {
+		if raw, there := m[f.name]; there {
+			if err := json.Unmarshal(raw, f.value); err != nil {
+				return nil, fmt.Errorf("input: %s: %w", f.name, err)
+			}
+		}
 	}
 	if kind.Format != abi.Version {
 		return nil, fmt.Errorf("input: format %d: this module speaks %d", kind.Format, abi.Version)
