@@ -1,6 +1,6 @@
 FUZZTIME ?= 10s
 
-.PHONY: check test wasm bench figures fuzz hostile
+.PHONY: check test wasm bench figures fuzz hostile mutate
 
 # The engine compiles guests, which takes five times as long with the race
 # detector inside, so the compiler's two packages go without. No more than
@@ -48,3 +48,9 @@ hostile:
 	go build -o "$$out/sandboxd" ./cmd/sandboxd && \
 	(cd $(HOSTILE) && go run ./gen -out "$$out/modules" -verdicts "$$verdicts") && \
 	"$$out/sandboxd" conformance $(HOSTILE) --modules "$$out/modules"
+
+# Changes the code that decides about calls, one statement at a time, and reports
+# the changes that no test notices. It takes the better part of an hour.
+mutate:
+	nice go run ./internal/mutate -equivalent internal/mutate/equivalent.txt \
+		flow/dispatch.go flow/guard.go flow/confirm.go flow/decide.go sdk/abi/guard.go

@@ -25,29 +25,54 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// badGuards are the ways to be no guard.
+// badGuards are the ways to be no guard, and what the record says of each.
 var badGuards = []struct {
-	name  string
-	guest hosttest.Guest
+	name, cause string
+	guest       hosttest.Guest
 }{
-	{"traps", hosttest.Guest{Ends: hosttest.Trap()}},
-	{"loops", hosttest.Guest{Ends: hosttest.Spin()}},
-	{"no memory", hosttest.Guest{Ends: hosttest.Hoard()}},
-	{"recurses", hosttest.Guest{Ends: hosttest.Recurse()}},
-	{"exits 0", hosttest.Guest{Says: allow(), Ends: hosttest.Exit(0)}},
-	{"returns 1", hosttest.Guest{Says: allow(), Ends: hosttest.Return(1)}},
-	{"error set", hosttest.Guest{Says: allow(), Ends: hosttest.Fail("unsure")}},
-	{"silent", hosttest.Guest{Ends: hosttest.Return(0)}},
-	{"null", hosttest.Guest{Says: says(`null`)}},
-	{"{}", hosttest.Guest{Says: says(`{}`)}},
-	{"garbage", hosttest.Guest{Says: says("\xff\xfe")}},
-	{"true", hosttest.Guest{Says: hosttest.Verdict(`"verdict":true`)}},
-	{"ALLOW", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"ALLOW"`)}},
-	{"extra key", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"allow","actions":{}`)}},
-	{"key twice", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"deny","verdict":"allow"`)}},
-	{"two verdicts", hosttest.Guest{Says: join(allow(), allow())}},
-	{"wrong nonce", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text(`{"nonce":"00000000000000000000000000000000","document_sha256":"`), hosttest.SHA256(), hosttest.Text(`","verdict":"allow"}`)}}},
-	{"rewrites", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"rewrite","document":{}`)}},
+	{"traps", "guest_trap", hosttest.Guest{Says: allow(), Ends: hosttest.Trap()}},
+	{"loops", "guest_fuel", hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}},
+	{"allows too late", "guest_fuel", hosttest.Guest{Says: allow(), Ends: hosttest.Work(400e6)}},
+	{"no memory", "guest_memory", hosttest.Guest{Says: allow(), Ends: hosttest.Hoard()}},
+	{"recurses", "guest_stack", hosttest.Guest{Says: allow(), Ends: hosttest.Recurse()}},
+	{"exits 0", "guest_trap", hosttest.Guest{Ends: hosttest.Exit(0)}},
+	{"allows and exits 0", "guest_trap", hosttest.Guest{Says: allow(), Ends: hosttest.Exit(0)}},
+	{"returns 1", "return code 1", hosttest.Guest{Says: allow(), Ends: hosttest.Return(1)}},
+	{"error set", "unsure", hosttest.Guest{Says: allow(), Ends: hosttest.Fail("unsure")}},
+	{"silent", "guest_output_invalid", hosttest.Guest{Ends: hosttest.Return(0)}},
+	{"null", "null is no object", hosttest.Guest{Says: says(`null`)}},
+	{"true", "document", hosttest.Guest{Says: says(`true`)}},
+	{"{}", "nonce is not the question's", hosttest.Guest{Says: says(`{}`)}},
+	{"garbage", "not JSON", hosttest.Guest{Says: says("not a verdict")}},
+	{"bad UTF-8", "not JSON", hosttest.Guest{Says: says("\xff\xfe")}},
+	{"allow: \"true\"", `unknown member "allow"`, hosttest.Guest{Says: says(`{"allow":"true"}`)}},
+	{"verdict: true", "document", hosttest.Guest{Says: hosttest.Verdict(`"verdict":true`)}},
+	{"ALLOW", `"ALLOW" is no verdict`, hosttest.Guest{Says: hosttest.Verdict(`"verdict":"ALLOW"`)}},
+	{"extra key", `unknown member "override"`, hosttest.Guest{Says: hosttest.Verdict(`"verdict":"allow","override":true`)}},
+	{"key twice", "duplicate member name", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"deny","verdict":"allow"`)}},
+	{"two verdicts", "bytes after the value", hosttest.Guest{Says: join(hosttest.Verdict(`"verdict":"deny"`), allow())}},
+	{"a word behind it", "bytes after the value", hosttest.Guest{Says: join(allow(), says(" ok"))}},
+	{"too long", "guest_output_too_large", hosttest.Guest{Says: join(allow(), []hosttest.Piece{hosttest.Blanks(1 << 20)})}},
+	{"wrong nonce", "nonce is not the question's", hosttest.Guest{Says: echo(zeros[:32], "")}},
+	{"empty nonce", "nonce is not the question's", hosttest.Guest{Says: join(says(`{"nonce":"","document_sha256":"`), []hosttest.Piece{hosttest.SHA256()}, says(`","verdict":"allow"}`))}},
+	{"no nonce", "nonce is not the question's", hosttest.Guest{Says: join(says(`{"document_sha256":"`), []hosttest.Piece{hosttest.SHA256()}, says(`","verdict":"allow"}`))}},
+	{"wrong digest", "document_sha256 is not the question's", hosttest.Guest{Says: echo("", zeros)}},
+	{"rewrites", "which its manifest does not list", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"rewrite","document":{}`)}},
+	{"widens", "", hosttest.Guest{Says: hosttest.Verdict(`"verdict":"narrow","grants":["http GET *"]`)}},
+}
+
+var zeros = strings.Repeat("0", 64)
+
+// echo is a verdict that allows; empty arguments are those of the question.
+func echo(nonce, digest string) []hosttest.Piece {
+	pieces := []hosttest.Piece{hosttest.Text(`{"nonce":"`), hosttest.Text(nonce), hosttest.Text(`","document_sha256":"`), hosttest.Text(digest), hosttest.Text(`","verdict":"allow"}`)}
+	if nonce == "" {
+		pieces[1] = hosttest.Nonce()
+	}
+	if digest == "" {
+		pieces[3] = hosttest.SHA256()
+	}
+	return pieces
 }
 
 // An entrance is a way to a tool, or to a model.
@@ -353,7 +378,7 @@ func TestMatrix(t *testing.T) {
 					c := newCell(t, &armed, chain(e, phase, position, bad(phase))...)
 					e.goes(c)
 					mark := "0"
-					if why := c.wrong(e, phase); why != "" {
+					if why := c.wrong(e, phase, bad(phase), kind.cause); why != "" {
 						t.Errorf("%s at %s, %s, position %d: %s", kind.name, e.name, phase, position, why)
 						mark = "X"
 					}
@@ -373,7 +398,7 @@ func TestMatrix(t *testing.T) {
 }
 
 // wrong says what a bad guard did not prevent, or how it was not recorded.
-func (c *cell) wrong(e *entrance, phase abi.Phase) string {
+func (c *cell) wrong(e *entrance, phase abi.Phase, bad flow.Guard, cause string) string {
 	if got := c.witness(e, phase); got != 0 {
 		return fmt.Sprintf("witness %d", got)
 	}
@@ -387,13 +412,14 @@ func (c *cell) wrong(e *entrance, phase abi.Phase) string {
 			denied = &records[i]
 		}
 	}
-	if denied == nil || denied.Target != "bad" || denied.Code != string(abi.PolicyUnavailable) || denied.Why == "" || !strings.HasPrefix(denied.Module, "sha256:") {
+	if denied == nil || denied.Target != "bad" || denied.Code != string(abi.PolicyUnavailable) || denied.Why == "" || !strings.Contains(denied.Why, cause) ||
+		denied.Module != bad.Version() || !strings.HasPrefix(denied.Module, "sha256:") || len(denied.ArgsSHA256) != 64 {
 		return fmt.Sprintf("denial %+v", denied)
 	}
-	for _, name := range []string{"good1", "good2"} {
+	for _, name := range []string{"good1", "good2", "bad"} {
 		n := 0
 		for _, r := range records {
-			if r.Target == name && r.Action == "guard.allow" && r.Call == denied.Call && r.ArgsSHA256 == denied.ArgsSHA256 {
+			if r.Target == name && strings.HasPrefix(r.Action, "guard.") && r.Call == denied.Call && r.ArgsSHA256 == denied.ArgsSHA256 && (name == "bad" || r.Action == "guard.allow") {
 				n++
 			}
 		}

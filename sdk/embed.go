@@ -22,9 +22,9 @@ const ModulePath = "github.com/sandboxd/sandboxd"
 // Every file is named: a pattern would take tests along.
 //
 //go:embed abi/code.go abi/doc.go abi/guard.go abi/hook.go abi/hostcall.go abi/json.go abi/manifest.go abi/parse.go
-//go:embed guest/go/artifact.go guest/go/call.go guest/go/content.go guest/go/decimal.go guest/go/doc.go
+//go:embed guest/go/artifact.go guest/go/assign.go guest/go/call.go guest/go/content.go guest/go/decimal.go guest/go/doc.go
 //go:embed guest/go/document.go guest/go/errors.go guest/go/guard.go guest/go/hooks.go guest/go/http.go guest/go/kv.go
-//go:embed guest/go/members.go guest/go/plugin.go guest/go/schema.go guest/go/split.go guest/go/tags.go guest/go/tool.go
+//go:embed guest/go/members.go guest/go/plugin.go guest/go/question.go guest/go/reader.go guest/go/schema.go guest/go/tags.go guest/go/tool.go
 //go:embed guest/go/wall_other.go guest/go/wall_wasip1.go
 var Files embed.FS
 

@@ -130,6 +130,13 @@ func Trap() Ending { return func(*module, functions) []byte { return unreachable
 // Spin never ends.
 func Spin() Ending { return func(*module, functions) []byte { return join(loop(again), unreachable) } }
 
+// Work counts to n and returns 0.
+func Work(n int64) Ending {
+	return func(*module, functions) []byte {
+		return join(i64(0), set(someLocal), loop(get(someLocal), i64(1), add, set(someLocal), get(someLocal), i64(n), less, []byte{0x0d, 0}), i32(0))
+	}
+}
+
 // Recurse calls itself for ever.
 func Recurse() Ending {
 	return func(m *module, _ functions) []byte { return join(call(len(m.imports)), i32(0)) }

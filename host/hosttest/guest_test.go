@@ -32,6 +32,8 @@ func TestGuests(t *testing.T) {
 		{"behind the gate", hosttest.Guest{Good: []hosttest.Piece{hosttest.Text("good")}, Ends: hosttest.Trap()}, `{"tool":"real"}`, "", abi.GuestTrap},
 		{"return", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text("x")}, Ends: hosttest.Return(1)}, "", "", abi.GuestError},
 		{"exit", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text("x")}, Ends: hosttest.Exit(0)}, "", "", abi.GuestTrap},
+		{"work", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text("x")}, Ends: hosttest.Work(1000)}, "", "x", abi.OK},
+		{"too much work", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text("x")}, Ends: hosttest.Work(1 << 40)}, "", "", abi.GuestFuel},
 		{"spin", hosttest.Guest{Ends: hosttest.Spin()}, "", "", abi.GuestTimeout},
 		{"recurse", hosttest.Guest{Ends: hosttest.Recurse()}, "", "", abi.GuestStack},
 		{"hoard", hosttest.Guest{Ends: hosttest.Hoard()}, "", "", abi.GuestMemory},

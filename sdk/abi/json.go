@@ -7,10 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
+	"sync"
 )
 
 // MaxDepth is the deepest nesting a document may have.
@@ -52,15 +51,11 @@ func Decode(data []byte, v any) error {
 	if err != nil {
 		return err
 	}
-	tree, err := generic(canonical)
-	if err != nil {
-		return err
-	}
 	t := reflect.TypeOf(v)
-	if tree == nil && t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+	if string(canonical) == "null" && t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
 		return errors.New("document: null is no object")
 	}
-	if err := exactNames(t, tree); err != nil {
+	if _, err := exactNames(t, canonical); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(canonical))
@@ -107,47 +102,95 @@ func Marshal(v any) ([]byte, error) {
 }
 
 // exactNames refuses member names that encoding/json would match to a field of
-// type t by ignoring case, at any depth.
-func exactNames(t reflect.Type, v any) error {
+// type t by ignoring case, at any depth of a canonical value. It returns what is
+// behind the value.
+func exactNames(t reflect.Type, canonical []byte) ([]byte, error) {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == nil || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return nil
+	var fields map[string]reflect.Type
+	var each reflect.Type
+	switch {
+	case t == nil || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+	case t.Kind() == reflect.Struct:
+		fields = fieldsOf(t)
+	case t.Kind() == reflect.Slice, t.Kind() == reflect.Array, t.Kind() == reflect.Map:
+		each = t.Elem()
 	}
-	switch v := v.(type) {
-	case []any:
-		if t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
-			return nil
-		}
-		for _, e := range v {
-			if err := exactNames(t.Elem(), e); err != nil {
-				return err
+	switch c := canonical[0]; c {
+	case '"':
+		return canonical[textEnd(canonical):], nil
+	case '{', '[':
+		rest := canonical[1:]
+		for rest[0] != '}' && rest[0] != ']' {
+			member := each
+			if c == '{' {
+				if t != nil && t.Kind() != reflect.Map {
+					member = nil
+				}
+				end := textEnd(rest)
+				if fields != nil {
+					field, ok := fields[string(rest[1:end-1])]
+					if !ok {
+						if field, ok = fields[unescaped(rest[:end])]; !ok {
+							return nil, fmt.Errorf("document: unknown member %q", clip(unescaped(rest[:end]), 60))
+						}
+					}
+					member = field
+				}
+				rest = rest[end+1:]
+			} else if t != nil && t.Kind() == reflect.Map {
+				member = nil
+			}
+			var err error
+			if rest, err = exactNames(member, rest); err != nil {
+				return nil, err
+			}
+			if rest[0] == ',' {
+				rest = rest[1:]
 			}
 		}
-	case map[string]any:
-		switch t.Kind() {
-		case reflect.Map:
-			for _, e := range v {
-				if err := exactNames(t.Elem(), e); err != nil {
-					return err
-				}
-			}
-		case reflect.Struct:
-			fields := map[string]reflect.Type{}
-			memberTypes(t, fields)
-			for _, name := range slices.Sorted(maps.Keys(v)) {
-				field, ok := fields[name]
-				if !ok {
-					return fmt.Errorf("document: unknown member %q", clip(name, 60))
-				}
-				if err := exactNames(field, v[name]); err != nil {
-					return err
-				}
-			}
+		return rest[1:], nil
+	}
+	for i, c := range canonical {
+		if c == ',' || c == ']' || c == '}' {
+			return canonical[i:], nil
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+// textEnd returns the index behind the string that canonical JSON begins with.
+func textEnd(canonical []byte) int {
+	for i := 1; ; i++ {
+		switch canonical[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+}
+
+// unescaped returns what a string in canonical JSON says.
+func unescaped(canonical []byte) string {
+	p := parser{in: canonical}
+	s, _ := p.text() // it was read before
+	return s
+}
+
+// known are the members of struct types: a map[string]reflect.Type for each.
+var known sync.Map
+
+// fieldsOf returns the JSON members of a struct type.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if fields, ok := known.Load(t); ok {
+		return fields.(map[string]reflect.Type)
+	}
+	fields := map[string]reflect.Type{}
+	memberTypes(t, fields)
+	known.Store(t, fields)
+	return fields
 }
 
 // memberTypes adds the JSON members of struct type t to fields, those of embedded

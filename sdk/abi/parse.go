@@ -50,6 +50,9 @@ func (p *parser) value(out []byte, depth int) ([]byte, error) {
 		}
 		return p.array(out, depth)
 	case c == '"':
+		if plain := p.plainText(); plain != nil {
+			return append(out, plain...), nil
+		}
 		s, err := p.text()
 		if err != nil {
 			return nil, err
@@ -67,20 +70,24 @@ func (p *parser) value(out []byte, depth int) ([]byte, error) {
 	return nil, p.fail("not JSON")
 }
 
+// A member of an object is where it has been written.
 type member struct {
-	name  string
-	value []byte
+	name     string
+	from, to int // in the output: name, colon and value
 }
 
 func (p *parser) object(out []byte, depth int) ([]byte, error) {
 	p.pos++
-	var members []member
+	var room [8]member
+	members := room[:0]
 	sorted := true
+	out = append(out, '{')
+	first := len(out)
 	for {
 		p.space()
 		if p.pos < len(p.in) && p.in[p.pos] == '}' && len(members) == 0 {
 			p.pos++
-			break
+			return append(out, '}'), nil
 		}
 		if p.pos == len(p.in) || p.in[p.pos] != '"' {
 			return nil, p.fail("member name expected")
@@ -94,14 +101,15 @@ func (p *parser) object(out []byte, depth int) ([]byte, error) {
 			return nil, p.fail("colon expected")
 		}
 		p.pos++
-		value, err := p.value(nil, depth+1)
-		if err != nil {
+		from := len(out)
+		out = append(appendText(out, name), ':')
+		if out, err = p.value(out, depth+1); err != nil {
 			return nil, err
 		}
 		if n := len(members); n > 0 && members[n-1].name >= name {
 			sorted = false
 		}
-		members = append(members, member{name, value})
+		members = append(members, member{name, from, len(out)})
 		p.space()
 		if p.pos == len(p.in) {
 			return nil, p.fail("object has no end")
@@ -115,6 +123,7 @@ func (p *parser) object(out []byte, depth int) ([]byte, error) {
 			p.pos--
 			return nil, p.fail("comma expected")
 		}
+		out = append(out, ',')
 	}
 	if !sorted {
 		slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
@@ -123,15 +132,14 @@ func (p *parser) object(out []byte, depth int) ([]byte, error) {
 				return nil, fmt.Errorf("document: %w: %q", ErrDuplicate, clip(members[i].name, 60))
 			}
 		}
-	}
-	out = append(out, '{')
-	for i, m := range members {
-		if i > 0 {
-			out = append(out, ',')
+		written := bytes.Clone(out[first:])
+		out = out[:first]
+		for i, m := range members {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(out, written[m.from-first:m.to-first]...)
 		}
-		out = appendText(out, m.name)
-		out = append(out, ':')
-		out = append(out, m.value...)
 	}
 	return append(out, '}'), nil
 }
@@ -207,6 +215,26 @@ func (p *parser) number(out []byte) ([]byte, error) {
 		}
 	}
 	return append(out, text...), nil
+}
+
+// plainText reads a string that is written as it is said, which has no escapes, and
+// returns it with its quotes. It returns nil for others, which text reads.
+func (p *parser) plainText() []byte {
+	for i := p.pos + 1; i < len(p.in); i++ {
+		c := p.in[i]
+		if c == '"' {
+			quoted := p.in[p.pos : i+1]
+			if !utf8.Valid(quoted) {
+				return nil
+			}
+			p.pos = i + 1
+			return quoted
+		}
+		if c == '\\' || c < ' ' {
+			return nil
+		}
+	}
+	return nil
 }
 
 // text reads a string and returns what it says.

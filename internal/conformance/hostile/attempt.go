@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/genai"
-
 	"github.com/sandboxd/sandboxd/flow"
-	"github.com/sandboxd/sandboxd/flow/flowtest"
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
@@ -21,13 +19,14 @@ import (
 
 // An attempt is one call of a case and what came of it.
 type attempt struct {
-	tenant string
-	tool   string
-	number int            // of the call, for inputs that name it
-	args   map[string]any // decoded
-	tools  []flow.Tool
-	guards []flow.Guard
-	stream bool
+	tenant   string
+	tool     string
+	number   int            // of the call, for inputs that name it
+	args     map[string]any // decoded
+	tools    []flow.Tool
+	guards   []flow.Guard
+	entrance entrance
+	question string // of a resumed call: the one that was put to a person
 
 	code     abi.Code
 	response map[string]any
@@ -38,7 +37,8 @@ type attempt struct {
 	took     time.Duration
 }
 
-// run makes the call: a run of an agent whose model asks for it and nothing else.
+// run makes the call: an agent's model asks for it and nothing else, or what the
+// entrance has in its place.
 func (s *subject) run(ctx context.Context, a *attempt) error {
 	key := session.Key{Tenant: a.tenant, App: "hostile", User: "user", ID: fmt.Sprintf("session-%d", a.number)}
 	store := session.NewMemory()
@@ -46,40 +46,56 @@ func (s *subject) run(ctx context.Context, a *attempt) error {
 		return err
 	}
 	var ended *flow.CallResult
-	model := &flowtest.Model{Steps: [][]flowtest.Reply{
-		flowtest.Call(&genai.FunctionCall{ID: "call-1", Name: a.tool, Args: a.args}), flowtest.Say("done")}}
-	runner, err := flow.NewRunner(&flow.Agent{Name: "hostile", Model: model, Tools: a.tools}, store, flow.Config{
-		Guards: a.guards, Audit: s.audit, Observer: flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = &c }}})
+	finished := func(info flow.CallInfo, c flow.CallResult) {
+		if info.Tool == a.tool {
+			ended = &c
+		}
+	}
+	runner, err := flow.NewRunner(a.agent(), store, flow.Config{Guards: a.guards, Audit: s.audit, Observer: flow.Observer{Finished: finished}})
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	defer func() { a.took = time.Since(start) }()
-	in := flow.Text("call the tool")
-	in.Stream = a.stream
-	for ev, err := range runner.Run(ctx, key, in) {
-		if err != nil {
-			return err
-		}
-		for _, r := range ev.Responses() {
-			if r.Name != a.tool {
-				continue
-			}
-			a.response = r.Response
-			if text, ok := r.Response["error"].(string); ok {
-				a.text = text
-			}
-			actions, err := json.Marshal(ev.Actions)
+	once := func() error {
+		start := time.Now()
+		defer func() { a.took = time.Since(start) }()
+		for ev, err := range a.enter(ctx, runner, key) {
 			if err != nil {
 				return err
 			}
-			a.actions = string(actions)
+			for _, c := range ev.Calls() {
+				if c.Name == "adk_request_confirmation" {
+					a.question = c.ID
+				}
+			}
+			for _, r := range ev.Responses() {
+				if r.Name != a.tool {
+					continue
+				}
+				actions, err := json.Marshal(ev.Actions)
+				if err != nil {
+					return err
+				}
+				a.actions = string(actions)
+			}
 		}
+		return nil
+	}
+	err = once()
+	if err == nil && a.entrance == entranceResume {
+		if a.question == "" {
+			return errors.New("nobody was asked to approve the call")
+		}
+		ended = nil
+		err = once()
+	}
+	if err != nil {
+		return err
 	}
 	if ended == nil {
 		return fmt.Errorf("the run has no call")
 	}
-	a.code, a.ran = ended.Code, ended.Ran
+	a.code, a.ran, a.response = ended.Code, ended.Ran, ended.Response
+	a.text, _ = ended.Response["error"].(string)
 	if receipt, ok := ended.Receipt.(host.Receipt); ok {
 		a.receipt = receipt
 	}

@@ -72,7 +72,7 @@ func (s *subject) witness(ctx context.Context, c Corpus) (*guest, error) {
 }
 
 // guardAll calls a tool behind the guard: the tool in Go and as a guest, the guard
-// at each place among three, through each entrance that flow has.
+// at each place among three, through each entrance.
 func (t *trial) guardAll(ctx context.Context, up *upload) (string, error) {
 	if up.gated != nil && !slices.Contains(t.Expect.Outcome, abi.PolicyUnavailable) {
 		return fmt.Sprintf("not let in: %v", up.gated), nil
@@ -86,13 +86,12 @@ func (t *trial) guardAll(ctx context.Context, up *upload) (string, error) {
 	}
 	for _, kind := range []string{"native", "witness"} {
 		for place, where := range []string{"first", "middle", "last"} {
-			for _, stream := range []bool{false, true} {
-				entrance := map[bool]string{false: "run", true: "sse"}[stream]
+			for _, entrance := range t.Expect.entrances() {
 				h := handlers[kind]
 				h.reset()
-				guards := slices.Insert([]flow.Guard{allow("one"), allow("other")}, place, up.guard)
 				a := *t.calls[0]
-				a.tool, a.tools, a.guards, a.stream = h.Spec().Name, []flow.Tool{h}, guards, stream
+				a.tool, a.tools, a.entrance = h.Spec().Name, []flow.Tool{h}, entrance
+				a.guards = slices.Insert([]flow.Guard{allow("one"), allow("other")}, place, flow.Guard(placed{up.guard, &a}))
 				seen := len(t.actions())
 				if err := t.subject.run(ctx, &a); err != nil {
 					return "", err

@@ -249,7 +249,7 @@ func (p *parent) outside(k *Case, out *output) string {
 func (p *parent) watch(ctx context.Context, cmd *exec.Cmd, k *Case) (ended string, err error) {
 	n := int64(max(k.Repeat, 1) * max(len(k.Calls), 1) * max(len(k.Tenants), 1))
 	if k.Stage == StageGuard {
-		n = 12
+		n = int64(2 * 3 * len(k.Expect.entrances()))
 	}
 	limit := ms(2*n*k.Expect.MaxWallMS) + p.grace
 	most := k.Expect.MaxRSSMB<<20 + p.memory

@@ -114,67 +114,54 @@ func (e *Event) fields() []field {
 		field{"id", &e.ID}, field{"invocationId", &e.InvocationID}, field{"author", &e.Author}, field{"branch", &e.Branch}, field{"actions", &e.Actions})
 }
 
+func (c *Content) arrives(m members)          { c.arrived = m }
+func (p *Part) arrives(m members)             { p.arrived = m }
+func (f *FunctionCall) arrives(m members)     { f.arrived = m }
+func (f *FunctionResponse) arrives(m members) { f.arrived = m }
+func (r *ModelRequest) arrives(m members)     { r.arrived = m }
+func (r *ModelResponse) arrives(m members)    { r.arrived = m }
+func (e *Event) arrives(m members)            { e.arrived = m }
+
 // The two methods of each type are the same: read and write of members.go.
 
 // UnmarshalJSON reads the REST form.
-func (c *Content) UnmarshalJSON(data []byte) (err error) {
-	c.arrived, err = read(data, c.fields())
-	return err
-}
+func (c *Content) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, c) }
 
 // MarshalJSON writes the REST form.
 func (c Content) MarshalJSON() ([]byte, error) { return write(c.arrived, c.fields()) }
 
 // UnmarshalJSON reads the REST form.
-func (p *Part) UnmarshalJSON(data []byte) (err error) {
-	p.arrived, err = read(data, p.fields())
-	return err
-}
+func (p *Part) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, p) }
 
 // MarshalJSON writes the REST form.
 func (p Part) MarshalJSON() ([]byte, error) { return write(p.arrived, p.fields()) }
 
 // UnmarshalJSON reads the REST form.
-func (f *FunctionCall) UnmarshalJSON(data []byte) (err error) {
-	f.arrived, err = read(data, f.fields())
-	return err
-}
+func (f *FunctionCall) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, f) }
 
 // MarshalJSON writes the REST form.
 func (f FunctionCall) MarshalJSON() ([]byte, error) { return write(f.arrived, f.fields()) }
 
 // UnmarshalJSON reads the REST form.
-func (f *FunctionResponse) UnmarshalJSON(data []byte) (err error) {
-	f.arrived, err = read(data, f.fields())
-	return err
-}
+func (f *FunctionResponse) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, f) }
 
 // MarshalJSON writes the REST form.
 func (f FunctionResponse) MarshalJSON() ([]byte, error) { return write(f.arrived, f.fields()) }
 
 // UnmarshalJSON reads what before_model receives.
-func (r *ModelRequest) UnmarshalJSON(data []byte) (err error) {
-	r.arrived, err = read(data, r.fields())
-	return err
-}
+func (r *ModelRequest) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, r) }
 
 // MarshalJSON writes what before_model receives.
 func (r ModelRequest) MarshalJSON() ([]byte, error) { return write(r.arrived, r.fields()) }
 
 // UnmarshalJSON reads the REST form.
-func (r *ModelResponse) UnmarshalJSON(data []byte) (err error) {
-	r.arrived, err = read(data, r.fields())
-	return err
-}
+func (r *ModelResponse) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, r) }
 
 // MarshalJSON writes the REST form.
 func (r ModelResponse) MarshalJSON() ([]byte, error) { return write(r.arrived, r.fields()) }
 
 // UnmarshalJSON reads the REST form.
-func (e *Event) UnmarshalJSON(data []byte) (err error) {
-	e.arrived, err = read(data, e.fields())
-	return err
-}
+func (e *Event) UnmarshalJSON(data []byte) error { return unmarshalRecord(data, e) }
 
 // MarshalJSON writes the REST form.
 func (e Event) MarshalJSON() ([]byte, error) { return write(e.arrived, e.fields()) }

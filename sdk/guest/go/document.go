@@ -28,22 +28,23 @@ type Document struct {
 
 // Has reports whether there is a value at path; null is one.
 func (d *Document) Has(path string) bool {
-	_, err := d.at(path)
+	var err error
+	if !d.parsed && !d.changed {
+		_, err = d.find(path)
+	} else {
+		_, err = d.at(path)
+	}
 	return err == nil
 }
 
 // Get decodes the value at path into a pointer and reports whether there is one.
 func (d *Document) Get(path string, into any) (bool, error) {
-	v, err := d.at(path)
+	data, err := d.bytesAt(path)
 	if errors.Is(err, errAbsent) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
-	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		return true, fmt.Errorf("%q: %w", path, err)
 	}
 	if err := unmarshal(data, into); err != nil {
 		return true, fmt.Errorf("%q: %w", path, err)
@@ -145,11 +146,12 @@ func (d *Document) parse() error {
 
 // at returns the value at path, or an error that matches errAbsent.
 func (d *Document) at(path string) (any, error) {
-	if err := d.parse(); err != nil {
-		return nil, err
-	}
-	if !d.parsed && !d.changed {
-		return nil, fmt.Errorf("%q: %w", path, errAbsent)
+	if !d.parsed && !d.changed { // nothing will be changed, as a rule: what is asked for is read where it lies
+		r, err := d.find(path)
+		if err != nil {
+			return nil, err
+		}
+		return r.value()
 	}
 	v := d.tree
 	for _, step := range steps(path) {
@@ -167,6 +169,36 @@ func (d *Document) at(path string) (any, error) {
 		}
 	}
 	return v, nil
+}
+
+// find returns a reader at path of a document that was not changed, or an error
+// that matches errAbsent.
+func (d *Document) find(path string) (*reader, error) {
+	if d.raw == nil {
+		return nil, fmt.Errorf("%q: %w", path, errAbsent)
+	}
+	r := newReader(d.raw)
+	found, err := r.find(steps(path))
+	if err == nil && !found {
+		err = fmt.Errorf("%q: %w", path, errAbsent)
+	}
+	return r, err
+}
+
+// bytesAt returns the value at path as JSON, or an error that matches errAbsent.
+func (d *Document) bytesAt(path string) ([]byte, error) {
+	if !d.parsed && !d.changed {
+		r, err := d.find(path)
+		if err != nil {
+			return nil, err
+		}
+		return r.raw()
+	}
+	v, err := d.at(path)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 // change puts what value returns at path, or removes what is there if it returns
@@ -262,18 +294,4 @@ func index(step string, n int) (int, error) {
 		return 0, errAbsent
 	}
 	return i, nil
-}
-
-// generic decodes JSON into generic values and keeps the text of numbers.
-func generic(data []byte) (any, error) {
-	var v any
-	err := unmarshal(data, &v)
-	return v, err
-}
-
-// unmarshal is [json.Unmarshal] that keeps the text of numbers.
-func unmarshal(data []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	return d.Decode(into)
 }

@@ -81,7 +81,7 @@ func TestDocumentChanges(t *testing.T) {
 		{"member of text", `"x"`, func(d *Document) { d.Set("a", 1) }, `error set "a": absent`},
 		{"member of null", `null`, func(d *Document) { d.Set("a", 1) }, `error set "a": absent`},
 		{"not to be said", `{}`, func(d *Document) { d.Set("a", math.Inf(1)) }, `error set "a": json: unsupported value`},
-		{"no document", `{`, func(d *Document) { d.Set("a", 1) }, `error set "a": unexpected`},
+		{"no document", `{`, func(d *Document) { d.Set("a", 1) }, `error set "a": want text`},
 		{"the first error stays", `{}`, func(d *Document) { d.Set("/a/b", 1); d.Set("/c/d", 1); d.Set("a", 1) }, `error set "/a/b": absent`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -57,13 +57,21 @@ type Question struct {
 	Grants []string   // what the call would be granted
 	Facts  Facts      // what the host adds from its own knowledge
 
-	judged Document
+	judged Document // a message, request or response
 	wall   wall
 }
 
 // Judged returns what is judged, whatever the phase, as it arrived: the message,
 // request, response, arguments or result.
-func (q *Question) Judged() Document { return q.judged }
+func (q *Question) Judged() Document {
+	switch q.Phase {
+	case PhaseCall:
+		return q.Args
+	case PhaseResult:
+		return q.Result
+	}
+	return q.judged
+}
 
 // A CalledTool describes the tool of the call that is judged.
 type CalledTool struct {
@@ -153,7 +161,7 @@ func (g Guard[Settings]) add(s *server) error {
 	}
 	s.manifest.Guards = append(s.manifest.Guards, abi.Guard{Name: g.Name, Phases: g.Phases, Mutates: g.Mutates,
 		Settings: schema, Check: schema != nil || g.Check != nil})
-	read := func(data json.RawMessage) (v Settings, err error) {
+	readSettings := func(data json.RawMessage) (v Settings, err error) {
 		if data == nil {
 			data = json.RawMessage("{}")
 		}
@@ -164,14 +172,14 @@ func (g Guard[Settings]) add(s *server) error {
 	}
 	s.guards[g.Name] = guardFuncs{
 		judge: func(q *Question, data json.RawMessage) (Verdict, error) {
-			settings, err := read(data)
+			settings, err := readSettings(data)
 			if err != nil {
 				return Verdict{}, err
 			}
 			return g.Judge(q, settings), nil
 		},
 		check: func(data json.RawMessage) error {
-			settings, err := read(data)
+			settings, err := readSettings(data)
 			if err != nil || g.Check == nil {
 				return err
 			}
@@ -179,110 +187,33 @@ func (g Guard[Settings]) add(s *server) error {
 		},
 	}
 	s.warm = append(s.warm, func() {
-		_, _ = decode[abi.Question]([]byte(`{"format":1,"kind":"guard","call":{"args":{}}}`))
+		_, _ = readSettings(nil)
 	}, func() {
-		for _, p := range g.Phases {
-			if p == PhaseMessage || p == PhaseRequest || p == PhaseResponse {
-				_, _ = decode[ModelResponse]([]byte(`{"content":{"parts":[{}]}}`))
-			}
-		}
-	}, func() {
-		_, _ = read(nil)
-	}, func() {
-		_, _ = abi.Marshal(abi.Deny("", "", Why{}))
+		_, _ = readQuestion([]byte(`{"call":{"args":{}},"format":1,"kind":"guard","now":"","response":{"content":{"parts":[{"text":""}]}},"user":{}}`))
+		_, _ = encodeVerdict(Deny("", "", Why{}))
 	})
 	return nil
 }
 
-func (s *server) judge(w wall, input []byte) ([]byte, error) {
-	in, err := readQuestion(input)
-	if err != nil {
-		return nil, err
-	}
-	guard, ok := s.guards[in.Guard]
+func (s *server) judge(w wall, in *asked) ([]byte, error) {
+	guard, ok := s.guards[in.guard]
 	if !ok {
-		return nil, fmt.Errorf("input: no guard %q", in.Guard)
+		return nil, fmt.Errorf("input: no guard %q", in.guard)
 	}
-	now, err := time.Parse(time.RFC3339Nano, in.Now)
-	if err != nil {
+	q := &in.question
+	q.wall = w
+	var err error
+	if q.Now, err = time.Parse(time.RFC3339Nano, in.now); err != nil {
 		return nil, fmt.Errorf("input: now: %w", err)
 	}
-	q := &Question{Phase: in.Phase, Now: now, Tenant: in.Tenant, App: in.App, Agent: in.Agent, User: in.User, Session: in.Session,
-		Run: in.Run, Step: in.Step, Result: Document{raw: in.Result}, Grants: in.Grants, Facts: in.Facts, wall: w}
-	for _, d := range []struct {
-		document json.RawMessage
-		into     json.Unmarshaler
-	}{{in.Message, &q.Message}, {in.Request, &q.Request}, {in.Response, &q.Response}} {
-		if d.document == nil {
-			continue
-		}
-		if err := d.into.UnmarshalJSON(d.document); err != nil {
-			return nil, fmt.Errorf("input: %s: %w", in.Phase, err)
-		}
-	}
-	if in.Call != nil {
-		q.Tool = CalledTool{ID: in.Call.ID, Name: in.Call.Tool, Known: in.Call.Known, Effects: in.Call.Effects, Module: in.Call.Module,
-			Definition: in.Call.DefinitionSHA256}
-		q.Args = Document{raw: in.Call.Args}
-	}
-	switch in.Phase {
-	case PhaseMessage:
-		q.judged = Document{raw: in.Message}
-	case PhaseRequest:
-		q.judged = Document{raw: in.Request}
-	case PhaseResponse:
-		q.judged = Document{raw: in.Response}
-	case PhaseCall:
-		q.judged = q.Args
-	case PhaseResult:
-		q.judged = q.Result
-	}
-	verdict, err := guard.judge(q, in.Settings)
+	verdict, err := guard.judge(q, in.settings)
 	if err != nil {
-		return nil, fmt.Errorf("guard %s: %w", in.Guard, err)
+		return nil, fmt.Errorf("guard %s: %w", in.guard, err)
 	}
 	if verdict.Ruling != "" { // the zero verdict stays one
-		verdict.Nonce, verdict.DocumentSHA256 = in.Nonce, in.DocumentSHA256
+		verdict.Nonce, verdict.DocumentSHA256 = in.nonce, in.document
 	}
-	return abi.Marshal(verdict)
-}
-
-// readQuestion decodes a question. Its documents are taken out first, so that they
-// are not read for every level above them.
-func readQuestion(input []byte) (abi.Question, error) {
-	m, err := splitObject(input)
-	if err != nil {
-		return abi.Question{}, fmt.Errorf("input: %w", err)
-	}
-	take := func(from members, name string) json.RawMessage {
-		raw := from[name]
-		delete(from, name)
-		if string(raw) == "null" {
-			return nil
-		}
-		return raw
-	}
-	var q abi.Question
-	documents := map[string]*json.RawMessage{"message": &q.Message, "request": &q.Request, "response": &q.Response, "result": &q.Result, "settings": &q.Settings}
-	for name, into := range documents {
-		*into = take(m, name)
-	}
-	var args json.RawMessage
-	if call := take(m, "call"); call != nil {
-		inner, err := splitObject(call)
-		if err != nil {
-			return abi.Question{}, fmt.Errorf("input: call: %w", err)
-		}
-		args = take(inner, "args")
-		m["call"] = inner.join()
-	}
-	if err := json.Unmarshal(m.join(), &q); err != nil {
-		return abi.Question{}, fmt.Errorf("input: %w", err)
-	}
-	if q.Call != nil {
-		q.Call.Args = args
-	}
-	return q, nil
+	return encodeVerdict(verdict)
 }
 
 func (s *server) settings(input []byte) ([]byte, error) {

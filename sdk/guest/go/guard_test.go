@@ -101,7 +101,7 @@ func TestGuardKnowsTheQuestion(t *testing.T) {
 	}
 	want := Question{Phase: PhaseCall, Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), Tenant: "acme", App: "desk", Agent: "clerk",
 		User: User{ID: "u", Roles: []string{"r"}}, Session: "s", Run: "r", Step: 2,
-		Tool: CalledTool{ID: "c1", Name: "pay_invoice", Known: true, Effects: Once, Module: "m", Definition: "d"}, Args: Document{raw: json.RawMessage(`{"a":1}`)}, judged: Document{raw: json.RawMessage(`{"a":1}`)},
+		Tool: CalledTool{ID: "c1", Name: "pay_invoice", Known: true, Effects: Once, Module: "m", Definition: "d"}, Args: Document{raw: json.RawMessage(`{"a":1}`)},
 		Grants: []string{"log"}, Facts: Facts{Approved: &abi.Approval{By: "u2"}}, wall: got.wall}
 	if got.wall == nil {
 		t.Error("a question without a host")

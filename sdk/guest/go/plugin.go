@@ -94,47 +94,73 @@ func newServer(p Plugin) (*server, error) {
 // serve answers one call: input is the host's document, the result this module's.
 // An error means that the host asked for what the plugin does not offer.
 func (s *server) serve(w wall, input []byte) ([]byte, error) {
-	var kind struct {
-		Format int
-		Kind   abi.Kind
+	if len(s.guards) > 0 { // a guard has little time: its question is read once
+		q, err := readQuestion(input)
+		if err == nil && q.format == abi.Version && q.kind == abi.KindGuard {
+			return s.judge(w, q)
+		}
 	}
-	m, err := splitObject(input)
+	format, kind, err := kindOf(input)
 	if err != nil {
 		return nil, fmt.Errorf("input: %w", err)
 	}
-	for _, f := range []field{{"format", &kind.Format}, {"kind", &kind.Kind}} {
-		if raw, there := m[f.name]; there {
-			if err := json.Unmarshal(raw, f.value); err != nil {
-				return nil, fmt.Errorf("input: %s: %w", f.name, err)
-			}
-		}
+	if format != abi.Version {
+		return nil, fmt.Errorf("input: format %d: this module speaks %d", format, abi.Version)
 	}
-	if kind.Format != abi.Version {
-		return nil, fmt.Errorf("input: format %d: this module speaks %d", kind.Format, abi.Version)
-	}
-	switch kind.Kind {
+	switch kind {
 	case abi.KindTool:
 		return s.tool(w, input)
 	case abi.KindHook:
 		return s.hook(w, input)
 	case abi.KindGuard:
-		return s.judge(w, input)
+		q, err := readQuestion(input)
+		if err != nil {
+			return nil, fmt.Errorf("input: %w", err)
+		}
+		return s.judge(w, q)
 	case abi.KindSettings:
 		return s.settings(input)
 	}
-	return nil, fmt.Errorf("input: kind %q is not known", kind.Kind)
+	return nil, fmt.Errorf("input: kind %q is not known", kind)
 }
 
-// warmUp lets encoding/json learn the plugin's types, so that an image of the
-// initialised module has them learned. It is no more than that: a type that
-// cannot be used empty is left to its first call.
+// kindOf reads what kind of document the host sent, in which format.
+func kindOf(input []byte) (format int, kind abi.Kind, err error) {
+	r := newReader(input)
+	seen := 0
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "format":
+			format, err = r.integer()
+		case "kind":
+			err = readText(r, &kind)
+		default:
+			_, err = r.raw()
+			return err
+		}
+		if seen++; seen == 2 && err == nil {
+			return errEnough
+		}
+		return err
+	})
+	if err == errEnough {
+		err = nil
+	}
+	return format, kind, err
+}
+
+// warmUp lets encoding/json learn the plugin's types and the heap get ready, so
+// that an image of the initialised module has that behind it. It is no more than
+// that: a type that cannot be used empty is left to its first call.
 func (s *server) warmUp() {
+	makeRoom() // first: a collection empties what allocation keeps at hand
 	for _, f := range s.warm {
 		func() {
 			defer func() { _ = recover() }()
 			f()
 		}()
 	}
+	s.warm = nil
 }
 
 // decode reads a document that the host made.

@@ -27,6 +27,10 @@ type shape struct {
 	fallback any               // generic value of a member that is absent
 	defaults bool              // there is a fallback here
 	work     bool              // there is something to do here or below
+
+	plain        bool            // assign knows the type; of a struct or list, perhaps not what is in it
+	index        int             // of the field whose shape it is
+	fallbackText json.RawMessage // fallback as JSON; nil if there is none
 }
 
 // shapeOf returns the shape of t.
@@ -81,7 +85,7 @@ func makeShape(t reflect.Type, above []reflect.Type) (*shape, error) {
 			return nil, err
 		}
 		s.allowNull()
-		s.pointer = true
+		s.pointer, s.plain = true, false
 		return s, nil
 	}
 	if t.Name() != "" && slices.Contains(above, t) {
@@ -91,7 +95,7 @@ func makeShape(t reflect.Type, above []reflect.Type) (*shape, error) {
 	typed := func(name string) *shape { return &shape{schema: map[string]any{"type": name}} }
 	switch t {
 	case reflect.TypeFor[Decimal]():
-		return &shape{schema: map[string]any{"type": []string{"number", "string"}, "pattern": decimalPattern}}, nil
+		return &shape{schema: map[string]any{"type": []string{"number", "string"}, "pattern": decimalPattern}, plain: true}, nil
 	case reflect.TypeFor[json.Number]():
 		return typed("number"), nil
 	case reflect.TypeFor[time.Time]():
@@ -109,15 +113,20 @@ func makeShape(t reflect.Type, above []reflect.Type) (*shape, error) {
 	}
 	switch t.Kind() {
 	case reflect.Bool:
-		return typed("boolean"), nil
+		s := typed("boolean")
+		s.plain = true
+		return s, nil
 	case reflect.String:
-		return typed("string"), nil
+		s := typed("string")
+		s.plain = true
+		return s, nil
 	case reflect.Float32, reflect.Float64:
 		return typed("number"), nil
 	case reflect.Int, reflect.Int64, reflect.Int32, reflect.Int16, reflect.Int8,
 		reflect.Uint, reflect.Uint64, reflect.Uintptr, reflect.Uint32, reflect.Uint16, reflect.Uint8:
 		s := typed("integer")
 		s.integer, s.work = true, true
+		s.plain = t.Kind() <= reflect.Int64
 		if r, ok := ranges[t.Kind()]; ok {
 			s.schema["minimum"] = r[0]
 			if r[1] != 0 {
@@ -141,7 +150,7 @@ func makeShape(t reflect.Type, above []reflect.Type) (*shape, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &shape{schema: map[string]any{"type": []string{"null", "array"}, "items": each.schema}, each: each, work: each.work}
+		s := &shape{schema: map[string]any{"type": []string{"null", "array"}, "items": each.schema}, each: each, work: each.work, plain: t.Kind() == reflect.Slice}
 		if t.Kind() == reflect.Array {
 			s.schema["type"], s.schema["minItems"], s.schema["maxItems"] = "array", t.Len(), t.Len()
 			s.fixed = true
@@ -166,12 +175,15 @@ func implements[I any](t reflect.Type) bool {
 }
 
 func structShape(t reflect.Type, above []reflect.Type) (*shape, error) {
-	s := &shape{members: map[string]*shape{}, fixed: true}
+	s := &shape{members: map[string]*shape{}, fixed: true, plain: true}
 	properties := map[string]any{}
 	required := []string{}
 	members, err := jsonMembers(t, false)
 	if err != nil {
 		return nil, err
+	}
+	for f := range t.Fields() {
+		s.plain = s.plain && !f.Anonymous // what an embedded struct has is found elsewhere
 	}
 	for _, m := range members {
 		f, err := makeShape(m.Type, above)
@@ -183,6 +195,7 @@ func structShape(t reflect.Type, above []reflect.Type) (*shape, error) {
 		}
 		// An absent struct has the defaults of its members.
 		f.work = f.work || f.defaults
+		f.index = m.Index[0]
 		s.work = s.work || f.work
 		s.members[m.name] = f
 		properties[m.name] = f.schema

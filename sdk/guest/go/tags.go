@@ -61,7 +61,7 @@ func (s *shape) readTags(f reflect.StructField) error {
 		if err != nil {
 			return fmt.Errorf("default %q: %w", text, err)
 		}
-		s.schema["default"], s.fallback, s.defaults = v, v, true
+		s.schema["default"], s.fallback, s.fallbackText, s.defaults = v, v, data, true
 	}
 	return nil
 }
@@ -114,6 +114,11 @@ func (s *shape) literal(text string) (any, error) {
 // decode decodes JSON into a pointer to the shape's type, with defaults for what
 // is absent.
 func (s *shape) decode(data json.RawMessage, into any) error {
+	v := reflect.ValueOf(into).Elem()
+	if r := newReader(data); s.assign(r, v) && r.end() == nil {
+		return nil
+	}
+	v.SetZero()
 	if s.work {
 		tree, err := generic(data)
 		if err != nil {

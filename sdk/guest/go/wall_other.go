@@ -18,3 +18,6 @@ func (imports) call(function string, _, _ []byte) ([]byte, error) {
 }
 
 func (imports) random(p []byte) { rand.Read(p) }
+
+// makeRoom has nothing to do where no memory is kept between calls.
+func makeRoom() {}

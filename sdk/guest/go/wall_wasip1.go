@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"runtime"
 	"unsafe"
 )
 
@@ -174,3 +175,15 @@ func readAll(p []byte, read func(ptr unsafe.Pointer, off, n uint32) uint32) {
 
 // start returns where p begins in memory.
 func start(p []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(p)) }
+
+// headroom is what a call may allocate, at least, before memory grows.
+const headroom = 1 << 20
+
+// makeRoom lets the heap have free memory when a call begins: to grow in a call
+// costs more fuel than a small call does, and the host has to take it back.
+func makeRoom() {
+	room := make([]byte, headroom)
+	runtime.KeepAlive(room)
+	room = nil
+	runtime.GC()
+}

@@ -1,0 +1,25 @@
+// Mutate changes the code of this module in small ways, one at a time, and
+// reports the changes that no test notices.
+//
+//	go run ./internal/mutate [-equivalent FILE] [-only TEXT] FILE.go ...
+//
+// All mutants of a package are compiled into one test binary, in which a variable
+// of the environment switches one of them on; so a mutant costs a run of the tests
+// beside its file or, if those do not notice it, of its package, up to the first that
+// fails. They are
+//
+//   - a comparison turned: == and !=, < and <=, > and >=
+//   - && for ||, and || for &&
+//   - a condition, or a side of && or ||, negated
+//   - a statement left out: a call, an assignment to what exists, defer, go, send,
+//     break, continue, a return without results
+//   - an error or a pointer that is returned replaced by nil, a bool negated
+//
+// Statements that do nothing but log are not changed. A mutant that makes the
+// tests run far longer than they do is a time-out, which is counted apart.
+//
+// FILE lists the mutants that are the same program to every caller: three lines
+// each, which are where it is as the report prints it, the change, and the reason.
+// An entry that is no mutant, or that the tests notice, is an error, and so are
+// fewer than 90 % of the mutants killed or more than 3 % listed.
+package main
