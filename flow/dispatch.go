@@ -373,7 +373,7 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]
 
 func (c *call) question(phase abi.Phase) abi.Question {
 	q := c.run.question(phase, c.agent.Name, c.number)
-	q.Call = &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module}
+	q.Call = &abi.CallFacts{ID: c.fc.ID, Tool: c.fc.Name, Known: c.tool != nil, Effects: c.spec.effects(), Module: c.spec.Module, DefinitionSHA256: c.spec.definition}
 	return q
 }
 

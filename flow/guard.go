@@ -244,6 +244,10 @@ func narrowest(grants capability.Set, judgements []Judgement) capability.Set {
 // ask puts one question to one guard. See askGuard.
 func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.RawMessage, grants capability.Set, approved *abi.Approval) Judgement {
 	q.Facts.Approved = approved
+	if find := r.cfg.SecretHits; find != nil {
+		hits := find(document)
+		q.Facts.SecretHits = hits[:min(len(hits), abi.MaxSecretHits)]
+	}
 	q.Format, q.Kind = abi.Version, abi.KindGuard
 	q.DocumentSHA256 = abi.Digest(document)
 	q.Grants = grants.Lines()

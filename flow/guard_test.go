@@ -315,6 +315,12 @@ func TestQuestionToGuards(t *testing.T) {
 		{ID: "c2", Tool: "unknown", Effects: abi.Once, Args: json.RawMessage(`{}`)},
 		{ID: "c2", Tool: "unknown", Effects: abi.Once, Args: json.RawMessage(`{}`)},
 	} {
+		if want.Known { // what the model is told of it: its name and that it takes any object
+			var err error
+			if want.DefinitionSHA256, err = abi.Definition("tool", "", json.RawMessage(`{"type":"object"}`), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if got := toJSON(t, asked[i].Call); got != toJSON(t, want) {
 			t.Errorf("question %d: call %s, want %s", i, got, toJSON(t, want))
 		}
@@ -393,3 +399,25 @@ func TestGuardsThatCannotBe(t *testing.T) {
 type phaseless struct{ *flowtest.Guard }
 
 func (phaseless) Phases() []abi.Phase { return nil }
+
+// What the host finds of its secrets is a fact of each question about what it
+// found it in.
+func TestSecretHitsAreFacts(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "tool", `{"q":"hush"}`), call("c2", "tool", `{"q":"well"}`)))
+	w.agent.Tools = []flow.Tool{tool("tool")}
+	g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+	w.cfg.Guards = []flow.Guard{g}
+	w.cfg.Limits.Parallel = 1
+	w.cfg.SecretHits = func(document json.RawMessage) []abi.SecretHit {
+		if string(document) == `{"q":"hush"}` {
+			return slices.Repeat([]abi.SecretHit{{Name: "BANK", At: "/q"}}, abi.MaxSecretHits+1)
+		}
+		return nil
+	}
+	w.run(flow.Text("go"))
+	asked := g.Asked()
+	if len(asked) != 2 || len(asked[0].Facts.SecretHits) != abi.MaxSecretHits || asked[0].Facts.SecretHits[0] != (abi.SecretHit{Name: "BANK", At: "/q"}) ||
+		asked[1].Facts.SecretHits != nil {
+		t.Fatalf("%+v", asked)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -33,6 +34,10 @@ type Config struct {
 	// session holds are ignored.
 	Compaction *Compaction
 	Audit      audit.Sink // nil: nothing is recorded; an error of the sink refuses the call
+	// SecretHits, if set, finds the app's secrets in the canonical document of a
+	// question, which keeps the first abi.MaxSecretHits of them. It must not keep or
+	// change the document, and is called for several documents at the same time.
+	SecretHits func(document json.RawMessage) []abi.SecretHit
 	Observer   Observer
 	Logger     *slog.Logger // nil: silent
 	Limits     Limits

@@ -48,6 +48,7 @@ type Spec struct {
 	ShowResult bool
 
 	input, output *jsonschema.Resolved
+	definition    string             // see abi.Definition
 	declared      *jsonschema.Schema // instead of Input, for a tool that checks its arguments itself
 	reply         *jsonschema.Schema // declared instead of Output
 	task          bool               // the call gives a task to an agent, which may stay open
@@ -68,7 +69,26 @@ func (s *Spec) Resolve() error {
 			return fmt.Errorf("tool %s: output schema: %w", s.Name, err)
 		}
 	}
-	return nil
+	if s.definition == "" {
+		s.definition, err = s.define()
+	}
+	return err
+}
+
+// define returns the digest of what the model is told about the tool.
+func (s *Spec) define() (string, error) {
+	d := declaration(s)
+	schemas := make([]json.RawMessage, 2)
+	for i, v := range []any{d.ParametersJsonSchema, d.ResponseJsonSchema} {
+		if v == nil {
+			continue
+		}
+		var err error
+		if schemas[i], err = abi.Marshal(v); err != nil {
+			return "", fmt.Errorf("tool %s: schema: %w", s.Name, err)
+		}
+	}
+	return abi.Definition(d.Name, d.Description, schemas[0], schemas[1])
 }
 
 // asks reports whether a call with these arguments waits for a person.

@@ -163,6 +163,50 @@ func (s *Secrets) scrub(text string) (string, []string) {
 	return clean, found
 }
 
+// Find returns where in a JSON document secrets stand, as they are or encoded, in
+// the order of the document's texts with members sorted by name; it stops at
+// [abi.MaxSecretHits]. What is no JSON is searched as one text. Find does not keep
+// the document and is safe for concurrent use; nil Secrets find nothing.
+func (s *Secrets) Find(document json.RawMessage) []abi.SecretHit {
+	if s == nil || s.search == nil {
+		return nil
+	}
+	var hits []abi.SecretHit
+	look := func(text, at string, key bool) {
+		_, names := s.scrub(text)
+		for _, name := range names {
+			if len(hits) < abi.MaxSecretHits {
+				hits = append(hits, abi.SecretHit{Name: name, At: at, Key: key})
+			}
+		}
+	}
+	tree, err := abi.Unmarshal(document)
+	if err != nil {
+		look(string(document), "", false)
+		return hits
+	}
+	eachText(tree, "", look)
+	return hits
+}
+
+// eachText calls f for every text and name of a generic value, with a JSON pointer.
+func eachText(v any, at string, f func(text, at string, key bool)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			here := at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+			f(name, here, true)
+			eachText(v[name], here, f)
+		}
+	case []any:
+		for i, e := range v {
+			eachText(e, fmt.Sprintf("%s/%d", at, i), f)
+		}
+	case string:
+		f(v, at, false)
+	}
+}
+
 // unsearched are headers that make an answer one that cannot be searched for
 // secrets: compressed, or in pieces.
 var unsearched = []string{"Accept-Encoding", "Range", "If-Range"}

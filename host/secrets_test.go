@@ -322,3 +322,30 @@ func FuzzScrub(f *testing.F) {
 		}
 	})
 }
+
+func TestSecretsFind(t *testing.T) {
+	s, err := NewSecrets(map[string]string{"BANK": "s3cret/Value&1", "MAIL": "other-secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ document, want string }{
+		{`{"a":{"b~/":["x","is s3cret/Value&1."]}}`, "[{BANK /a/b~0~1/1 false}]"},
+		{`{"other-secret":{"n":1}}`, "[{MAIL /other-secret true}]"},
+		{`{"q":"s3cret%2FValue%261 other-secret"}`, "[{BANK /q false} {MAIL /q false}]"},
+		{`{"q":"s3cret\/Value\u00261"}`, "[{BANK /q false}]"},
+		{`no JSON other-secret`, "[{MAIL  false}]"},
+		{`{"q":"[secret BANK]"}`, "[]"},
+		{`{"q":"s3cret"}`, "[]"},
+	} {
+		if got := fmt.Sprint(s.Find([]byte(c.document))); got != c.want {
+			t.Errorf("%s: %s, want %s", c.document, got, c.want)
+		}
+	}
+	if got := (*Secrets)(nil).Find([]byte(`{}`)); got != nil {
+		t.Errorf("no secrets: %v", got)
+	}
+	many := `["other-secret"` + strings.Repeat(`,"other-secret"`, 99) + `]`
+	if got := s.Find([]byte(many)); len(got) != abi.MaxSecretHits {
+		t.Errorf("%d hits", len(got))
+	}
+}

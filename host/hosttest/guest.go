@@ -65,15 +65,16 @@ func Input() Piece {
 }
 
 // Nonce is the nonce of the question that a guard was asked.
-func Nonce() Piece { return member(`"nonce":`, 32) }
+func Nonce() Piece { return member(`"nonce":`, "", 32) }
 
 // SHA256 is the digest of the document that a guard was asked about.
-func SHA256() Piece { return member(`sha256":`, 64) }
+func SHA256() Piece { return member(`document`, `_sha256":`, 64) }
 
-// member copies the text behind a name of 8 bytes, which must be in the input.
-func member(name string, size int) Piece {
+// member copies the text behind a name that begins with 8 bytes, which must be in the
+// input, and not before that, and goes on with more.
+func member(name, more string, size int) Piece {
 	return func(*module, functions) []byte {
-		return join(find(name), pointer(outLocal), pointer(scanLocal), i32(inputAt+len(name)+1), []byte{0x6a}, i32(size), copyBytes, forward(i64(int64(size))))
+		return join(find(name), pointer(outLocal), pointer(scanLocal), i32(inputAt+len(name+more)+1), []byte{0x6a}, i32(size), copyBytes, forward(i64(int64(size))))
 	}
 }
 

@@ -55,6 +55,7 @@ func TestLoadMistakes(t *testing.T) {
 		{"memory", least + "plugins: [{name: p, module: m, limits: {memory: much}}]\n", "plugins[0].limits.memory: want a size such as 32MiB", ""},
 		{"no module", least + "plugins: [{name: p}]\n", "plugins[0]: want one of module and source", ""},
 		{"module and source", least + "plugins: [{name: p, module: m, source: s}]\n", "plugins[0]: want one of module and source", ""},
+		{"guard of a builtin policy", least + "guards: [{name: g, policy: builtin/read-only, guard: x}]\n", "guards[0].guard: policy names the guard", "leave it out"},
 		{"digest of a source", least + "guards: [{name: g, source: s, digest: 'sha256:00'}]\n", "guards[0].digest: a source has no digest", ""},
 		{"two plugins of one name", least + "plugins: [{name: p, module: m}, {name: p, module: n}]\n", `plugins[1].name: "p" is the name of two plugins`, ""},
 		{"hook of nobody", least + "hooks: [p]\n", `hooks[0]: "p" is no plugin of this app`, ""},

@@ -118,7 +118,7 @@ type PluginLimits struct {
 // Guard is one guard of the app, or a group of them.
 type Guard struct {
 	Name     string   `yaml:"name" required:"true" doc:"its name in the app"`
-	Policy   string   `yaml:"policy,omitempty" doc:"the module's file"`
+	Policy   string   `yaml:"policy,omitempty" doc:"the module's file, or builtin/NAME: a guard that comes with sandboxd"`
 	Source   string   `yaml:"source,omitempty" doc:"instead of policy: a folder with a guard in Go, or with a policy in Rego, built when needed"`
 	Digest   string   `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string   `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
@@ -133,7 +133,7 @@ type Guard struct {
 // Member is a guard in a group.
 type Member struct {
 	Name     string `yaml:"name,omitempty" doc:"its name in the group; default the guard's own"`
-	Policy   string `yaml:"policy,omitempty" doc:"the module's file"`
+	Policy   string `yaml:"policy,omitempty" doc:"the module's file, or builtin/NAME: a guard that comes with sandboxd"`
 	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a guard in Go, or with a policy in Rego, built when needed"`
 	Digest   string `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
@@ -191,6 +191,9 @@ func (g *Guard) check(path string, add func(path, hint, format string, args ...a
 func (m *Member) check(path string, add func(path, hint, format string, args ...any)) {
 	if (m.Policy == "") == (m.Source == "") {
 		add(path, "", "want one of policy and source")
+	}
+	if builtinName(m.Policy) != "" && m.Guard != "" {
+		add(path+".guard", "leave it out", "policy names the guard")
 	}
 	if m.Source != "" && m.Digest != "" {
 		add(path+".digest", "build the module and name it with policy", "a source has no digest")

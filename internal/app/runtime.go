@@ -44,6 +44,7 @@ type Runtime struct {
 	Guards    []flow.Guard // that count
 	Monitors  []flow.Guard // that are recorded
 	artifacts *flow.MemoryArtifacts
+	builtin   *host.Module               // the first-party guards, once one is asked for
 	memory    *memory                    // nil: there is none
 	plugins   map[string]*plugins.Plugin // by name
 	servers   map[string]flow.Toolset    // by name
@@ -135,6 +136,9 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	cfg := flow.Config{
 		Hooks: hooks, Guards: rt.Guards, Monitors: rt.Monitors, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), FourEyes: f.Confirm.FourEyes, Now: now,
+	}
+	if secrets != nil {
+		cfg.SecretHits = secrets.Find
 	}
 	if rt.memory != nil {
 		cfg.Memory = rt.memory
@@ -347,7 +351,7 @@ func (k groupKV) Scope(s host.KVScope) host.KV {
 // judge makes a guard of a module. name is what errors call it.
 func (rt *Runtime) judge(ctx context.Context, path, name string, g Member, o Options, cfg policies.Config) (flow.Guard, error) {
 	f := rt.File
-	module, err := rt.module(ctx, "guard "+name, g.Policy, g.Source, "", g.Digest, o)
+	module, err := rt.policy(ctx, name, &g, o)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == abi.NotFound {
 			return nil, bad(abi.PolicyUnavailable, "fix the path; there is no setting that skips a guard", "%s; every call would be denied", e.Text)

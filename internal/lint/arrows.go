@@ -45,11 +45,12 @@ var rows = []row{
 	{packages: "flow/mcp", may: []string{jsonschema, "github.com/modelcontextprotocol/go-sdk/...", "flow", "sdk/abi"}},
 	{packages: "flow/...", may: append([]string{genai, jsonschema, "flow"}, leaves...), shows: []string{genai, jsonschema}},
 	{packages: "plugins", may: append([]string{genai, jsonschema}, halves...)},
-	{packages: "policies", may: append([]string{genai, jsonschema}, halves...)},
+	{packages: "policies", may: append([]string{genai, jsonschema, "sdk"}, halves...)},
 	{packages: "plugins/extism", may: []string{"github.com/extism/go-sdk", "host/wasmbin", "capability", "sdk/abi"}, shows: []string{"github.com/extism/go-sdk"}},
 	// First-party plugins and policies are what guests are made of.
 	{packages: "plugins/...", may: []string{"sdk/guest/..."}},
-	{packages: "policies/...", may: []string{"sdk/guest/..."}},
+	{packages: "policies/builtin", may: []string{"sdk/guest/...", "policies/..."}},
+	{packages: "policies/...", may: []string{"golang.org/x/text/unicode/norm", "sdk/guest/...", "policies/views"}},
 	{packages: "examples/library/server", may: []string{"github.com/modelcontextprotocol/go-sdk/..."}}, // what an operator brings along
 	{packages: "examples/...", may: []string{"github.com/extism/go-pdk", "sdk/guest/...", "plugins/...", "policies/..."}},
 	{packages: "internal/...", may: []string{genai, jsonschema, yaml, "github.com/rogpeppe/go-internal/...", "github.com/modelcontextprotocol/go-sdk/...", "*"}},

@@ -1,18 +1,20 @@
 // Package egressallow is the first-party guard that keeps web addresses to a
 // list. It judges calls: every address in the arguments must be on the list, and
-// every http grant of the call is narrowed to it. It is the second lock: the
-// host's own dialler checks every connection whether or not this guard is there.
+// every http grant of the call is narrowed to it. It judges what a model says:
+// every link in it must be on the list, because a link or image carries data out
+// as soon as somebody's screen shows it. It is the second lock: the host's own
+// dialler checks every connection whether or not this guard is there.
 package egressallow
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/sandboxd/sandboxd/policies/views"
 	guest "github.com/sandboxd/sandboxd/sdk/guest/go"
 )
 
@@ -23,6 +25,12 @@ type Settings struct {
 	Hosts   []string `json:"hosts" doc:"allowed hosts: exact, *.name for one label, **.name for any depth" max:"256"`
 	Schemes []string `json:"schemes,omitempty" doc:"allowed schemes; default https"`
 	Ports   []int    `json:"ports,omitempty" doc:"allowed ports; default 443"`
+	Links   string   `json:"links,omitempty" doc:"deny: a response with a link that is not allowed is refused; allow: links in responses are not looked at" enum:"deny,allow" default:"deny"`
+}
+
+// Guard returns the guard.
+func Guard() guest.Guard[Settings] {
+	return guest.Guard[Settings]{Name: "egress-allow", Phases: []guest.Phase{guest.PhaseCall, guest.PhaseResponse}, Check: Check, Judge: Judge}
 }
 
 // Check refuses patterns that would allow more than a reader expects.
@@ -42,26 +50,71 @@ func Check(s Settings) error {
 	return errors.Join(errs...)
 }
 
-// Judge judges one call.
+// Judge judges one call or response.
 func Judge(q *guest.Question, s Settings) guest.Verdict {
-	raw, err := json.Marshal(q.Args)
+	if q.Phase == guest.PhaseResponse {
+		return judgeResponse(q, s)
+	}
+	var bad *finding
+	at, err := views.Each(views.Tree(q.Args), func(l views.Leaf, v views.View) bool {
+		found := addresses(v.Text, true)
+		if flat := flatten(v.Text); flat != v.Text && startsWithAddress(flat) {
+			found = append(found, addresses(flat, true)...)
+		}
+		for _, a := range found {
+			if bad = s.check(a.text); bad != nil {
+				return false
+			}
+		}
+		return true
+	})
 	if err != nil {
-		return guest.Deny("bad_argument", "the arguments cannot be read")
+		return guest.Deny("encoding", "an argument is encoded too often", guest.Why{Rule: "encoding", At: at})
 	}
-	var args any
-	if err := json.Unmarshal(raw, &args); err != nil {
-		return guest.Deny("bad_argument", "the arguments cannot be read")
-	}
-	w := walker{s: s}
-	w.value(args, "", 0)
-	if w.code != "" {
-		return guest.Deny(w.code, w.reason, guest.Why{Rule: w.code, At: w.at, Saw: w.saw})
+	if bad != nil {
+		return guest.Deny(bad.code, bad.reason, guest.Why{Rule: bad.code, At: at, Saw: bad.saw})
 	}
 	narrowed, changed := narrow(q.Grants, s)
 	if !changed {
 		return guest.Allow()
 	}
 	return guest.Narrow(narrowed...)
+}
+
+// maxHeld is the longest address at the end of a stream that may still grow.
+const maxHeld = 4096
+
+func judgeResponse(q *guest.Question, s Settings) guest.Verdict {
+	if s.Links == "allow" {
+		return guest.Allow()
+	}
+	text := q.Response.Text()
+	hold := 0
+	var bad *finding
+	_, err := views.Texts(text, func(v views.View) bool {
+		for _, a := range addresses(v.Text, false) {
+			if q.Response.Partial && a.end == len(v.Text) { // it may go on
+				from, _ := v.Span(a.start, a.end)
+				hold = max(hold, utf8.RuneCountInString(text[from:]))
+				continue
+			}
+			if bad = s.check(a.text); bad != nil {
+				return false
+			}
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+		return guest.Deny("encoding", "the text is encoded too often")
+	case bad != nil && bad.code == "host_not_listed":
+		return guest.Deny("link_not_listed", "the text has a link to a host that is not on the list of allowed hosts", guest.Why{Rule: "link_not_listed", Saw: bad.saw})
+	case bad != nil:
+		return guest.Deny(bad.code, bad.reason, guest.Why{Rule: bad.code, Saw: bad.saw})
+	case hold > maxHeld:
+		return guest.Deny("url_form", "the text has an address that does not end", guest.Why{Rule: "url_form"})
+	}
+	return guest.AllowBut(hold)
 }
 
 // narrow replaces each http grant by one for each listed host; the host keeps
@@ -80,6 +133,9 @@ func narrow(grants []string, s Settings) ([]string, bool) {
 			private = "private "
 		}
 		for _, h := range s.Hosts {
+			if addr, err := netip.ParseAddr(h); err == nil && private == "" && (!addr.IsGlobalUnicast() || addr.IsPrivate()) {
+				continue // only a private grant covers it
+			}
 			for _, port := range s.ports() {
 				for _, scheme := range s.schemes() {
 					out = append(out, "http "+methods+" "+private+target(scheme, h, port))
@@ -119,163 +175,18 @@ func (s Settings) ports() []int {
 	return s.Ports
 }
 
-// A walker looks at every text and every key of a document, in all its views,
-// and stops at the first address that is not allowed.
-type walker struct {
-	s                     Settings
-	code, reason, at, saw string
+func (s Settings) listed(host string) bool {
+	return slices.ContainsFunc(s.Hosts, func(pattern string) bool { return Matches(pattern, host) })
 }
 
-func (w *walker) value(v any, at string, depth int) {
-	switch v := v.(type) {
-	case map[string]any:
-		keys := make([]string, 0, len(v))
-		for k := range v {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
-			here := at + "/" + strings.ReplaceAll(strings.ReplaceAll(k, "~", "~0"), "/", "~1")
-			w.text(k, here, depth)
-			w.value(v[k], here, depth)
-		}
-	case []any:
-		for i, e := range v {
-			w.value(e, fmt.Sprintf("%s/%d", at, i), depth)
-		}
-	case string:
-		w.text(v, at, depth)
-	}
-}
-
-const (
-	maxNested  = 2 // JSON text inside text
-	maxDecoded = 3 // rounds of percent-decoding
-)
-
-func (w *walker) text(s, at string, depth int) {
-	if w.code != "" {
-		return
-	}
-	if t := strings.TrimSpace(s); depth < maxNested && len(t) > 1 && strings.ContainsAny(t[:1], `{["`) {
-		var inner any
-		if json.Unmarshal([]byte(t), &inner) == nil {
-			w.value(inner, at, depth+1)
-		}
-	}
-	views := []string{s}
-	for range maxDecoded + 1 {
-		last := views[len(views)-1]
-		next, err := url.PathUnescape(last)
-		if err != nil || next == last {
-			break
-		}
-		if len(views) > maxDecoded {
-			w.deny("encoding", "an argument is encoded too often", at, s)
-			return
-		}
-		views = append(views, next)
-	}
-	for _, v := range views {
-		w.addresses(v, at)
-	}
-}
-
-// addresses finds every absolute address in a text: what begins with a scheme
-// and "//", or with "//" alone.
-func (w *walker) addresses(s, at string) {
-	flat := strings.Map(func(r rune) rune { // what URL parsers drop or fold
-		switch r {
-		case '\t', '\n', '\r':
-			return -1
-		}
-		return r
-	}, s)
-	for from := 0; ; {
-		i := strings.IndexAny(flat[from:], `/\`)
-		if i < 0 || w.code != "" {
-			return
-		}
-		i += from
-		from = i + 1
-		if i+1 >= len(flat) || flat[i+1] != '/' && flat[i+1] != '\\' {
-			continue
-		}
-		start := i
-		if i > 0 && flat[i-1] == ':' {
-			for start = i - 1; start > 0 && isScheme(flat[start-1]); start-- {
-			}
-		} else if strings.TrimSpace(flat[:i]) != "" {
-			continue // two slashes in the middle of a path
-		}
-		end := i + 2
-		for end < len(flat) && !strings.ContainsRune(" \"'<>`)]}|", rune(flat[end])) {
-			end++
-		}
-		w.address(flat[start:end], at)
-		from = i + 2
-	}
-}
-
-func isScheme(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.'
-}
-
-func (w *walker) address(text, at string) {
-	if strings.HasPrefix(text, "//") || strings.HasPrefix(text, `\\`) {
-		text = "https:" + text
-	}
-	if strings.Contains(text, `\`) {
-		w.deny("url_form", "an address has a backslash", at, text)
-		return
-	}
-	u, err := url.Parse(text)
+// Matches reports whether a pattern of Settings.Hosts allows a lower-case host.
+func Matches(pattern, host string) bool {
 	switch {
-	case err != nil || u.Host == "":
-		w.deny("url_form", "an address cannot be read", at, text)
-		return
-	case u.User != nil:
-		w.deny("url_form", "an address has a user name", at, text)
-		return
+	case strings.HasPrefix(pattern, "**."):
+		return strings.HasSuffix(host, pattern[2:]) && len(host) > len(pattern)-2 && !strings.HasPrefix(host, ".")
+	case strings.HasPrefix(pattern, "*."):
+		label, ok := strings.CutSuffix(host, pattern[1:])
+		return ok && label != "" && !strings.Contains(label, ".")
 	}
-	if !slices.Contains(w.s.schemes(), strings.ToLower(u.Scheme)) {
-		w.deny("scheme_not_listed", "that kind of address may not be used", at, text)
-		return
-	}
-	port := map[string]string{"https": "443", "http": "80"}[strings.ToLower(u.Scheme)]
-	if u.Port() != "" {
-		port = u.Port()
-	}
-	if !slices.ContainsFunc(w.s.ports(), func(p int) bool { return fmt.Sprint(p) == port }) {
-		w.deny("port_not_listed", "that port may not be used", at, u.Host)
-		return
-	}
-	if !w.listed(strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")) {
-		w.deny("host_not_listed", "that host is not on the list of allowed hosts", at, u.Hostname())
-	}
-}
-
-func (w *walker) listed(host string) bool {
-	for _, h := range w.s.Hosts {
-		switch {
-		case strings.HasPrefix(h, "**."):
-			if strings.HasSuffix(host, h[2:]) && len(host) > len(h)-2 && !strings.HasPrefix(host, ".") {
-				return true
-			}
-		case strings.HasPrefix(h, "*."):
-			label, ok := strings.CutSuffix(host, h[1:])
-			if ok && label != "" && !strings.Contains(label, ".") {
-				return true
-			}
-		case host == h:
-			return true
-		}
-	}
-	return false
-}
-
-func (w *walker) deny(code, reason, at, saw string) {
-	if w.code == "" {
-		w.code, w.reason, w.at, w.saw = code, reason, at, saw[:min(len(saw), 200)]
-	}
+	return host == pattern
 }

@@ -63,6 +63,24 @@ type Question struct {
 	Facts          Facts           `json:"facts,omitzero"`
 }
 
+// Definition returns the SHA-256, in lower-case hexadecimal, of what a model is told
+// about a tool: of the canonical object with the members name, description, input
+// and output, the last two being the schemas, absent if there are none. The order in
+// which a schema has its members changes nothing. A schema that is no JSON is an
+// error.
+func Definition(name, description string, input, output json.RawMessage) (string, error) {
+	doc, err := Marshal(struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Input       json.RawMessage `json:"input,omitempty"`
+		Output      json.RawMessage `json:"output,omitempty"`
+	}{name, description, input, output})
+	if err != nil {
+		return "", fmt.Errorf("definition of %s: %w", name, err)
+	}
+	return Digest(doc), nil
+}
+
 // A User is who the run acts for, as the host authenticated them.
 type User struct {
 	ID    string   `json:"id"`
@@ -71,18 +89,35 @@ type User struct {
 
 // CallFacts describe the call that is judged.
 type CallFacts struct {
-	ID      string          `json:"id"`
-	Tool    string          `json:"tool"`
-	Known   bool            `json:"known"` // false: the model named a tool that does not exist
-	Effects Effects         `json:"effects"`
-	Module  string          `json:"module,omitempty"` // digest of the handler's module; empty for a native tool
-	Args    json.RawMessage `json:"args"`             // phase call: the judged document
+	ID      string  `json:"id"`
+	Tool    string  `json:"tool"`
+	Known   bool    `json:"known"` // false: the model named a tool that does not exist
+	Effects Effects `json:"effects"`
+	Module  string  `json:"module,omitempty"` // digest of the handler's module; empty for a native tool
+
+	// DefinitionSHA256 is what [Definition] makes of the tool; empty for an unknown
+	// one.
+	DefinitionSHA256 string `json:"definition_sha256,omitempty"`
+
+	Args json.RawMessage `json:"args"` // phase call: the judged document
 }
 
 // Facts are what the host adds from its own knowledge.
 type Facts struct {
-	Approved *Approval `json:"approved,omitempty"` // a person approved this very call
+	Approved   *Approval   `json:"approved,omitempty"`    // a person approved this very call
+	SecretHits []SecretHit `json:"secret_hits,omitempty"` // secrets of the app in the judged document, at most [MaxSecretHits]
 }
+
+// A SecretHit is a secret that the host has found in the judged document, as it is
+// or encoded. What it is nobody is told.
+type SecretHit struct {
+	Name string `json:"name"`
+	At   string `json:"at"`            // JSON pointer to the text
+	Key  bool   `json:"key,omitempty"` // the text is the name of the member there
+}
+
+// MaxSecretHits is how many hits a question has at most.
+const MaxSecretHits = 64
 
 // An Approval is a person's approval.
 type Approval struct {

@@ -57,7 +57,20 @@ type Question struct {
 	Grants []string   // what the call would be granted
 	Facts  Facts      // what the host adds from its own knowledge
 
-	wall wall
+	judged Document // a message, request or response
+	wall   wall
+}
+
+// Judged returns what is judged, whatever the phase, as it arrived: the message,
+// request, response, arguments or result.
+func (q *Question) Judged() Document {
+	switch q.Phase {
+	case PhaseCall:
+		return q.Args
+	case PhaseResult:
+		return q.Result
+	}
+	return q.judged
 }
 
 // A CalledTool describes the tool of the call that is judged.
@@ -67,6 +80,16 @@ type CalledTool struct {
 	Known   bool // false: the model named a tool that does not exist
 	Effects Effects
 	Module  string // digest of the handler's module; empty for a tool of the host
+
+	// Definition is the SHA-256, in lower-case hexadecimal, of what the model is told
+	// about the tool, as abi.Definition makes it; empty for an unknown tool.
+	Definition string
+}
+
+// Definition returns the digest of what a model is told about a tool, as
+// [CalledTool].Definition has it. See abi.Definition.
+func Definition(name, description string, input, output json.RawMessage) (string, error) {
+	return abi.Definition(name, description, input, output)
 }
 
 // A User is who the run acts for.

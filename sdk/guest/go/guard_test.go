@@ -94,13 +94,14 @@ func TestGuardKnowsTheQuestion(t *testing.T) {
 	s := mustServer(t, Guard[struct{}]{Name: "limit", Phases: []Phase{PhaseCall}, Judge: func(q *Question, _ struct{}) Verdict { got = *q; return Allow() }})
 	q := question(PhaseCall, "pay_invoice", `{"a":1}`, "")
 	q.Tenant, q.App, q.Agent, q.User, q.Session, q.Run, q.Step = "acme", "desk", "clerk", User{ID: "u", Roles: []string{"r"}}, "s", "r", 2
+	q.Call.DefinitionSHA256 = "d"
 	q.Grants, q.Facts = []string{"log"}, Facts{Approved: &abi.Approval{By: "u2"}}
 	if _, err := judge(t, s, q); err != nil {
 		t.Fatal(err)
 	}
 	want := Question{Phase: PhaseCall, Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), Tenant: "acme", App: "desk", Agent: "clerk",
 		User: User{ID: "u", Roles: []string{"r"}}, Session: "s", Run: "r", Step: 2,
-		Tool: CalledTool{ID: "c1", Name: "pay_invoice", Known: true, Effects: Once, Module: "m"}, Args: Document{raw: json.RawMessage(`{"a":1}`)},
+		Tool: CalledTool{ID: "c1", Name: "pay_invoice", Known: true, Effects: Once, Module: "m", Definition: "d"}, Args: Document{raw: json.RawMessage(`{"a":1}`)},
 		Grants: []string{"log"}, Facts: Facts{Approved: &abi.Approval{By: "u2"}}, wall: got.wall}
 	if got.wall == nil {
 		t.Error("a question without a host")

@@ -82,11 +82,11 @@ func (a *asked) member(r *reader, name string) (err error) {
 	case "step":
 		q.Step, err = r.integer()
 	case "message":
-		err = read(r, &q.Message)
+		err = q.readJudged(r, &q.Message)
 	case "request":
-		err = read(r, &q.Request)
+		err = q.readJudged(r, &q.Request)
 	case "response":
-		err = read(r, &q.Response)
+		err = q.readJudged(r, &q.Response)
 	case "call":
 		err = q.readCall(r)
 	case "result":
@@ -106,6 +106,14 @@ func (a *asked) member(r *reader, name string) (err error) {
 	return err
 }
 
+// readJudged reads the document of a phase that is not about a call.
+func (q *Question) readJudged(r *reader, into record) error {
+	start := r.i
+	err := read(r, into)
+	q.judged = Document{raw: r.data[start:r.i:r.i]}
+	return err
+}
+
 func (q *Question) readCall(r *reader) error {
 	return r.object(func(name string) (err error) {
 		switch name {
@@ -119,6 +127,8 @@ func (q *Question) readCall(r *reader) error {
 			err = readText(r, &q.Tool.Effects)
 		case "module":
 			q.Tool.Module, err = r.str()
+		case "definition_sha256":
+			q.Tool.Definition, err = r.str()
 		case "args":
 			q.Args.raw, err = r.raw()
 		default:
