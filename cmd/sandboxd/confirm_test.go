@@ -67,7 +67,7 @@ func TestConfirmAtATerminal(t *testing.T) {
 		{"n\n", exitNotDone, "", "not approved"},
 		{"", exitNotDone, "", "hint: it still waits; sandboxd confirm reject weather " + q.ID},
 		{"true\n", exitNotDone, "", "not approved"},
-		{"d\ny\n", exitDone, "it was answered\n", "  asked     2026-03-01T09:00:"},
+		{"d\ny\n", exitDone, "it was answered\n", "  asked     2026-03-01T09:0"},
 		{"y\n", exitNotDone, "", "[confirmation_decided]"},
 	} {
 		code, stdout, stderr := try(t, work, c.input, true, map[string]string{"USER": "ana"}, "confirm", "approve", "weather", q.ID)
