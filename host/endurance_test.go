@@ -1,3 +1,7 @@
+//go:build linux && !race
+
+// The race detector takes memory of its own for all that is touched.
+
 package host
 
 import (
