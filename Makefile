@@ -21,7 +21,6 @@ check:
 	go test $(RACE) $$(go list ./... | grep -vE '/(cmd/sandboxd|policies/builtin)$$')
 	$(MAKE) wasm
 	$(MAKE) fuzz FUZZTIME=5000x
-	$(MAKE) figures
 
 test:
 	go test ./...

@@ -176,10 +176,10 @@ func BenchmarkPeers(b *testing.B) {
 		wasm               []byte
 		fresh, reused, set float64 // least, least, most
 	}{
-		{"go", peerGuest(b, ""), 150, 3, 2},
-		{"go-cold", peerGuest(b, "cold"), 25, 0, 0}, // without warm_up
-		{"as", fixture(b, "peer-as.wasm"), 40, 8, 4},
-		{"c", fixture(b, "peer.wasm"), 30, 5, 4},
+		{"go", peerGuest(b, ""), 150, 2.5, 4},
+		{"go-cold", peerGuest(b, "cold"), 15, 0, 0}, // without warm_up
+		{"as", fixture(b, "peer-as.wasm"), 25, 5, 4},
+		{"c", fixture(b, "peer.wasm"), 20, 4, 6},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)
