@@ -19,8 +19,8 @@ type arena struct {
 // A span is a part of an arena.
 type span struct{ at, size int64 }
 
-// arenaPages is what an arena begins with, so that most calls need not make memory larger,
-// after which an instance cannot be set back. Pages that are not used take no memory.
+// arenaPages is what an arena begins with, so that most calls need not make memory larger.
+// Pages that are not used take no memory.
 const arenaPages = 4
 
 const arenaAlign = 16

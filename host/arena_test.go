@@ -139,6 +139,25 @@ func TestWindowsEnd(t *testing.T) {
 	}
 }
 
+// TestWindowsBeforeTheCall: a block of _initialize is gone in the call, however the instance was
+// made, though a window was open on it.
+func TestWindowsBeforeTheCall(t *testing.T) {
+	for _, restores := range []bool{true, false} {
+		b := &builder{}
+		fn := extismFuncs(b, "alloc", "load_u8")
+		b.pages(1)
+		b.fn("_initialize", ":", 0, i32(0), i64(16), callFn(fn["alloc"]), []byte{0x37, 3, 0},
+			i32(0), []byte{0x29, 3, 0}, callFn(fn["load_u8"]), drop)
+		b.fn("call", ":", 0, i32(0), []byte{0x29, 3, 0}, callFn(fn["load_u8"]), drop)
+		m := loadIn(t, openPooled(t, restores), b.bytes())
+		for range 3 {
+			if e := fails(t, m, &Call{Export: "call"}, abi.GuestTrap); !bytes.Contains([]byte(e.Detail), []byte("bad handle")) {
+				t.Errorf("set back %v: %s", restores, e.Detail)
+			}
+		}
+	}
+}
+
 // TestArenaIsBounded: blocks cannot have more memory than the call, whether they lie in
 // the guest's or in the host's, and what was freed is used again.
 func TestArenaIsBounded(t *testing.T) {

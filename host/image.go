@@ -91,6 +91,9 @@ func (f *frame) begin() (*instance, error) {
 		failure.Detail = "before the call: " + failure.Detail
 		return nil, failure
 	}
+	if inst.arena != nil {
+		inst.closeWindows() // on blocks that are gone
+	}
 	inst.clock = first.monotonic()
 	inst.denied, inst.deniedMore = slices.Clip(first.denied), first.deniedMore
 	return inst, nil
@@ -153,9 +156,6 @@ func (f *frame) makeImage(img *image) error {
 		return err
 	}
 	inst.give(f)
-	if inst.arena != nil {
-		inst.closeWindows() // as the image has them
-	}
 	memory := &snapshot{}
 	if inst.linear != nil {
 		if memory, err = takeSnapshot(inst.linear.region.bytes(inst.linear.size)); err != nil {
