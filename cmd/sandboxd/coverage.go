@@ -68,7 +68,7 @@ func (r *testRun) watched(ctx context.Context, t *tested) error {
 		r.say("mutate  not tried, as rows fail\n")
 		return nil
 	}
-	mutants, err := t.cover.Mutate(ctx, t.tables)
+	mutants, err := t.cover.Mutate(ctx, t.tables, nil)
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func coverChanges(t *testing.T, cache string) {
 		cover, _ := limit(t, cache)
 		table := limitTable(t, rows...)
 		watch(t, cover, table)
-		mutants, err := cover.Mutate(t.Context(), []*Table{table})
+		mutants, err := cover.Mutate(t.Context(), []*Table{table}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,8 +34,10 @@ type Mutant struct {
 // or always hold, unless only that led to denials: those turn a denial into what comes
 // without it. It reports the changed guards in the order of the module, when all were tried.
 //
+// Only those are tried that only reports true for; nil for all.
+//
 // Run the tables before, with [Cover.Guard] and [Cover.Row]; all rows must pass.
-func (c *Cover) Mutate(ctx context.Context, tables []*Table) ([]Mutant, error) {
+func (c *Cover) Mutate(ctx context.Context, tables []*Table, only func(Mutant) bool) ([]Mutant, error) {
 	var all []Mutant
 	var rows [][]TestRow
 	var turn []int
@@ -48,12 +50,19 @@ func (c *Cover) Mutate(ctx context.Context, tables []*Table) ([]Mutant, error) {
 				if change.Site.Line > 0 {
 					m.File, m.Line = change.Site.Name(), change.Site.Line
 				}
-				all, rows, turn = append(all, m), append(rows, rs), append(turn, n)
+				if only == nil || only(m) {
+					all, rows, turn = append(all, m), append(rows, rs), append(turn, n)
+				}
 			}
 		}
 	}
-	settings, without := unset(tables)
-	all = append(all, settings...)
+	settings, tabled := unset(tables)
+	var without []*Table
+	for i, m := range settings {
+		if only == nil || only(m) {
+			all, without = append(all, m), append(without, tabled[i])
+		}
+	}
 	next := make(chan int)
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
