@@ -122,6 +122,9 @@ func (r *run) guarded(p abi.Phase) bool {
 	return slices.ContainsFunc(r.cfg.Guards, in) || slices.ContainsFunc(r.cfg.Monitors, in)
 }
 
+// allowed is the decision of a phase in which no guard is asked.
+func allowed(p abi.Phase) *Decision { return &Decision{Phase: p, Ruling: abi.RulingAllow} }
+
 // judge asks every guard of q's phase about a document. It returns the document
 // as mutating guards left it, the grants as narrowing guards left them, and the
 // decision. approved says who approved a form of the document, nil for nobody;
@@ -131,7 +134,7 @@ func (r *run) guarded(p abi.Phase) bool {
 func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessage, grants capability.Set,
 	approved func(json.RawMessage) *abi.Approval, recheck func(json.RawMessage) error,
 ) (json.RawMessage, capability.Set, *Decision, error) {
-	d := &Decision{Phase: q.Phase, Ruling: abi.RulingAllow}
+	d := allowed(q.Phase)
 	if approved == nil {
 		approved = func(json.RawMessage) *abi.Approval { return nil }
 	}

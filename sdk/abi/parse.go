@@ -2,6 +2,7 @@ package abi
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -356,4 +357,49 @@ func appendText(out []byte, s string) []byte {
 		}
 	}
 	return append(out, '"')
+}
+
+// generic reads a value that is in canonical form, and therefore has no errors.
+func (p *parser) generic() any {
+	switch p.in[p.pos] {
+	case '{':
+		m := map[string]any{}
+		for p.pos++; p.in[p.pos] != '}'; {
+			if p.in[p.pos] == ',' {
+				p.pos++
+			}
+			name, _ := p.text()
+			p.pos++ // the colon
+			m[name] = p.generic()
+		}
+		p.pos++
+		return m
+	case '[':
+		a := []any{}
+		for p.pos++; p.in[p.pos] != ']'; {
+			if p.in[p.pos] == ',' {
+				p.pos++
+			}
+			a = append(a, p.generic())
+		}
+		p.pos++
+		return a
+	case '"':
+		s, _ := p.text()
+		return s
+	case 't':
+		p.pos += len("true")
+		return true
+	case 'f':
+		p.pos += len("false")
+		return false
+	case 'n':
+		p.pos += len("null")
+		return nil
+	}
+	start := p.pos
+	for p.pos < len(p.in) && strings.IndexByte(",]}", p.in[p.pos]) < 0 {
+		p.pos++
+	}
+	return json.Number(p.in[start:p.pos])
 }
