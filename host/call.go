@@ -124,7 +124,7 @@ func (f *frame) run() (err error) {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
 		}
-		f.stopClock(time.Now)
+		f.stopClock()
 	}()
 	m := f.module
 	if err := m.engine.enter(); err != nil {
@@ -150,7 +150,7 @@ func (f *frame) run() (err error) {
 	if err := f.getInstance(); err != nil {
 		return err
 	}
-	now := f.stopClock(time.Now)
+	now := f.stopClock()
 	f.wall = 0
 	if f.guard && !f.module.engine.takeTurn() {
 		// The wait is not counted.
@@ -170,7 +170,7 @@ func (f *frame) run() (err error) {
 	f.live = true
 	code, err := f.invoke(f.call.Export)
 	returned = err == nil
-	f.stopClock(time.Now)
+	f.stopClock()
 	switch {
 	case err != nil:
 		return err
@@ -201,13 +201,13 @@ func (f *frame) startClock(now time.Time, bound time.Duration) {
 }
 
 // stopClock ends the time of what ran, once, and returns when that was.
-func (f *frame) stopClock(clock func() time.Time) time.Time {
+func (f *frame) stopClock() time.Time {
 	if f.ctx == nil || f.stopped {
 		return f.started.Add(f.wall)
 	}
 	f.stopped = true
-	now := clock()
-	f.wall = now.Sub(f.started)
+	f.wall = time.Since(f.started)
+	now := f.started.Add(f.wall)
 	f.expired = f.ctx.stop(now) != context.Canceled
 	return now
 }

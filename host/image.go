@@ -104,7 +104,7 @@ func (f *frame) runFirst() (inst *instance, err error) {
 	c := f.module.code
 	f.startClock(time.Now(), f.limits.Startup)
 	defer func() {
-		f.stopClock(time.Now)
+		f.stopClock()
 		if err != nil && inst != nil {
 			inst.close()
 			inst = nil
