@@ -102,8 +102,8 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	return s.merge(ctx, results)
 }
 
-// roomy runs f on a stack that has been grown for what a call takes. A goroutine
-// begins with a few KiB, and to grow in several steps, deep in the call, would move
+// roomy runs f on a stack that has been grown for what a call or a guard takes. A goroutine
+// begins with a few KiB, and to grow in several steps, deep in it, would move
 // every frame each time.
 //
 //go:noinline

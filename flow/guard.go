@@ -185,10 +185,15 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 	judgements := make([]Judgement, len(others))
 	var wg sync.WaitGroup
 	for i, g := range others {
-		wg.Go(func() {
+		ask := func() {
 			judgements[i] = r.ask(ctx, g, q, document, grants, approved(document))
 			judgements[i].Monitor = i >= enforced
-		})
+		}
+		if i == len(others)-1 {
+			ask() // here: there is nobody left to ask
+		} else {
+			wg.Go(func() { roomy(ask) })
+		}
 	}
 	wg.Wait()
 	for _, j := range judgements {
@@ -326,7 +331,7 @@ func verdictOf(ctx context.Context, g Guard, q *abi.Question) (abi.Verdict, erro
 		err     error
 	}
 	answers := make(chan answer, 1)
-	go func() {
+	go roomy(func() {
 		var a answer
 		defer func() {
 			if p := recover(); p != nil {
@@ -335,7 +340,7 @@ func verdictOf(ctx context.Context, g Guard, q *abi.Question) (abi.Verdict, erro
 			answers <- a
 		}()
 		a.verdict, a.err = g.Judge(ctx, q)
-	}()
+	})
 	var a answer
 	select {
 	case a = <-answers:

@@ -141,6 +141,18 @@ func (f *frame) run() (err error) {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
+	turn := false
+	defer func() {
+		if turn {
+			<-m.engine.judging
+		}
+	}()
+	if f.guard && f.hasImage() { // then guards that take turns take the same instances, too
+		if err := f.takeTurn(); err != nil {
+			return err
+		}
+		turn = true
+	}
 	f.startClock(time.Now(), f.limits.Startup)
 	returned := false
 	defer func() {
@@ -152,17 +164,11 @@ func (f *frame) run() (err error) {
 	}
 	now := f.stopClock()
 	f.wall = 0
-	if f.guard && !f.module.engine.takeTurn() {
-		// The wait is not counted.
-		select {
-		case m.engine.judging <- struct{}{}:
-			now = time.Now()
-		case <-f.parent.Done():
-			return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
+	if f.guard && !turn { // code of the guest's ran before, which is not to keep others waiting
+		if err := f.takeTurn(); err != nil {
+			return err
 		}
-	}
-	if f.guard {
-		defer func() { <-m.engine.judging }()
+		turn, now = true, time.Now()
 	}
 	f.startClock(now, f.limits.Wall)
 	f.fill(f.limits.Fuel)
@@ -184,6 +190,21 @@ func (f *frame) run() (err error) {
 		return &abort{abi.GuestOutputInvalid, "no output"}
 	}
 	return nil
+}
+
+// takeTurn waits for a turn of a guard. The wait is not counted.
+func (f *frame) takeTurn() error {
+	select {
+	case f.module.engine.judging <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case f.module.engine.judging <- struct{}{}:
+		return nil
+	case <-f.parent.Done():
+		return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
+	}
 }
 
 // startClock gives what runs next a deadline.
