@@ -131,12 +131,13 @@ func (r *reader) null() bool {
 func (r *reader) str() (string, error) {
 	text, start := r.text, r.i
 	if start < len(text) && text[start] == '"' {
-		for i := start + 1; i < len(text); i++ {
-			if text[i] == '"' {
-				r.i = i + 1
-				return text[start+1 : i], nil
+		rest := text[start+1:]
+		for i := 0; i < len(rest); i++ {
+			if rest[i] == '"' {
+				r.i = start + i + 2
+				return rest[:i], nil
 			}
-			if text[i] == '\\' {
+			if rest[i] == '\\' {
 				break
 			}
 		}
