@@ -74,7 +74,7 @@ func (p *parser) value(out []byte, depth int) ([]byte, error) {
 // A member of an object is where it has been written.
 type member struct {
 	name     []byte // what it says
-	from, to int // in the output: name, colon and value
+	from, to int    // in the output: name, colon and value
 }
 
 func (p *parser) object(out []byte, depth int) ([]byte, error) {
