@@ -105,6 +105,9 @@ func bound(r *Record) {
 // cut makes s valid UTF-8 of at most limit bytes.
 func cut(s string, limit int) string {
 	whole := len(s) <= limit
+	if whole && utf8.ValidString(s) {
+		return s
+	}
 	if !whole {
 		s = s[:limit] // all that matters; replacing bytes may make it longer
 	}
