@@ -329,12 +329,12 @@ func (c *call) askAboutCall(args json.RawMessage) (json.RawMessage, *Decision, e
 		return c.checkArgs(doc)
 	})
 	if err != nil {
-		return nil, d, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.args, c.info.ArgsSHA256, c.grants = rewritten, abi.Digest(rewritten), grants
 	c.observe(d)
 	if d.Ruling == abi.RulingDeny {
-		return nil, d, &denial{err: d.refusal()}
+		return nil, nil, &denial{err: d.refusal()}
 	}
 	if string(rewritten) != string(args) {
 		if v, err := abi.Unmarshal(rewritten); err == nil {
