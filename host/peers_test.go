@@ -184,10 +184,10 @@ func BenchmarkPeers(b *testing.B) {
 		turn               int
 		fresh, reused, set float64 // least, least, most
 	}{
-		{"go", peerGuest(b, ""), 8, 150, 2.5, 4},
-		{"go-cold", peerGuest(b, "cold"), 8, 15, 0, 0}, // without warm_up
-		{"as", fixture(b, "peer-as.wasm"), 32, 25, 5, 4},
-		{"c", fixture(b, "peer.wasm"), 32, 20, 4, 6},
+		{"go", peerGuest(b, ""), 8, 150, 3, 2},
+		{"go-cold", peerGuest(b, "cold"), 8, 25, 0, 0}, // without warm_up
+		{"as", fixture(b, "peer-as.wasm"), 32, 40, 10, 2.5},
+		{"c", fixture(b, "peer.wasm"), 32, 40, 7, 2.5},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)
