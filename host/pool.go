@@ -1,9 +1,13 @@
 package host
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // instanceBytes is what an instance is counted as, beside its pages and stacks.
@@ -116,6 +120,35 @@ func (p *pool) take(img *image, now time.Time) (inst *instance, made bool) {
 		p.unlink(inst)
 	}
 	return inst, true
+}
+
+// failedStart returns the error of what comes before a call, if that failed so lately that it
+// is not tried again.
+func (p *pool) failedStart(img *image, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := img.failed.until.Sub(now)
+	if left <= 0 {
+		return nil
+	}
+	e := *img.failed.last
+	e.Detail = fmt.Sprintf("%s; failed %d times, not tried again for %v", e.Detail, img.failed.times, left.Round(time.Millisecond))
+	return &e
+}
+
+// started notes how what comes before a call ended. Every failure in a row doubles the wait. That
+// a caller gave up is none.
+func (p *pool) started(img *image, err error, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failure, ok := errors.AsType[*GuestError](err)
+	switch {
+	case err == nil:
+		img.failed = failedStart{}
+	case ok && failure.Code != abi.Cancelled:
+		wait := min(firstRestart<<min(img.failed.times, 16), longRestart)
+		img.failed = failedStart{img.failed.times + 1, now.Add(wait), failure}
+	}
 }
 
 // leave ends the use of an image.
