@@ -34,7 +34,7 @@ var (
 		InputBytes: 4 << 20, OutputBytes: 1 << 20,
 		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20, VarBytes: 1 << 20,
 	}
-	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Fuel: 2e7}.or(toolLimits)
+	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Startup: 5 * time.Second, Fuel: 2e7}.or(toolLimits)
 )
 
 // Asked returns what a manifest asks for. A field that it does not name is zero.
