@@ -151,3 +151,40 @@ func buildC(ctx context.Context, s Source, _ string) (Result, error) {
 		"-ffreestanding", "-nostdlib", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration", "-Werror=incompatible-pointer-types",
 		"-Wl,--no-entry", "-Wl,--strip-all", "-Wl,--stack-first", "-Wl,-z,stack-size=65536"}}.build(ctx, s)
 }
+
+// ascBelow is where npm puts the compiler.
+const ascBelow = "node_modules/assemblyscript/bin/asc.js"
+
+// asc returns the command that compiles AssemblyScript in dir: what npm installed there
+// or in a folder above, else asc from PATH; nil if neither is there.
+func asc(dir string) []string {
+	dir, err := filepath.Abs(dir)
+	for up := dir; err == nil; up = filepath.Dir(up) {
+		name := filepath.Join(up, filepath.FromSlash(ascBelow))
+		if _, missing := exec.LookPath("node"); missing == nil && regular(name) {
+			return []string{"node", name}
+		}
+		if up == filepath.Dir(up) {
+			break
+		}
+	}
+	if _, err := exec.LookPath("asc"); err == nil {
+		return []string{"asc"}
+	}
+	return nil
+}
+
+func findAS(dir string) error {
+	if asc(dir) == nil {
+		return &MissingError{"AssemblyScript", "asc, which is neither in node_modules nor on PATH", "npm ci in the folder; Debian has npm: apt-get install npm"}
+	}
+	return nil
+}
+
+// buildAS compiles with the runtime that frees nothing, as a call is short. A failed
+// assertion, or an index that is out of bounds, traps.
+func buildAS(ctx context.Context, s Source, _ string) (Result, error) {
+	command := asc(s.Dir)
+	return recipe{name: "asc", version: slices.Concat(command, []string{"--version"}), out: "--outFile",
+		compile: slices.Concat(command, []string{"-O3", "--shrinkLevel", "1", "--runtime", "stub", "--use", "abort="})}.build(ctx, s)
+}
