@@ -38,6 +38,11 @@ var C []byte
 //go:embed guest/assemblyscript/sandboxd.ts
 var AssemblyScript []byte
 
+// Rust is the file that a guest in Rust has beside it.
+//
+//go:embed guest/rust/sandboxd.rs
+var Rust []byte
+
 // Rego is the file that a policy in Rego has beside its own: the rule that the host
 // asks.
 //

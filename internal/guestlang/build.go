@@ -198,3 +198,38 @@ func buildAS(ctx context.Context, s Source, _ string) (Result, error) {
 	return recipe{name: "asc", version: slices.Concat(command, []string{"--version"}), steps: [][]string{
 		slices.Concat(command, []string{"ENTRY", "--outFile", "OUT", "-O3", "--shrinkLevel", "1", "--runtime", "stub", "--use", "abort="})}}.build(ctx, s)
 }
+
+// rustTarget has no system below it, so a guest imports what it calls and nothing else.
+const rustTarget = "wasm32-unknown-unknown"
+
+// rustc returns the first rustc on PATH that has the library of the target: that of
+// Debian, as a rule, and not one of rustup that comes before it. "" if there is none.
+func rustc() string {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		name := filepath.Join(dir, "rustc")
+		if info, err := os.Stat(name); err != nil || info.IsDir() {
+			continue
+		}
+		cmd := exec.Command(name, "--print", "target-libdir", "--target", rustTarget)
+		cmd.Env = environment(os.Environ())
+		out, err := cmd.Output()
+		if libs := string(bytes.TrimSpace(out)); err == nil && any(libs, "libstd-*.rlib") {
+			return name
+		}
+	}
+	return ""
+}
+
+func findRust(string) error {
+	if rustc() == "" {
+		return &MissingError{"Rust", "a rustc on PATH that has the target " + rustTarget, "Debian: apt-get install rustc libstd-rust-dev-wasm32"}
+	}
+	return nil
+}
+
+// buildRust compiles with rustc as it is: std, no crates, a panic traps.
+func buildRust(ctx context.Context, s Source, _ string) (Result, error) {
+	name := rustc()
+	return recipe{name: "rustc", version: []string{name, "--version"}, steps: [][]string{{name, "--target", rustTarget, "--crate-type", "cdylib", "--edition", "2021",
+		"-C", "opt-level=s", "-C", "lto=fat", "-C", "panic=abort", "-C", "strip=symbols", "-C", "link-arg=-zstack-size=65536", "-o", "OUT", "ENTRY"}}}.build(ctx, s)
+}
