@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/flow"
@@ -22,8 +23,12 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// engine runs the examples of all tests, which compiles each once.
-var engine *host.Engine
+// engine runs the examples of all tests, and loaded are those that it has compiled, by
+// name and language.
+var (
+	engine *host.Engine
+	loaded = map[string]*host.Module{}
+)
 
 func TestMain(m *testing.M) {
 	host.Main()
@@ -52,6 +57,9 @@ func examples(t *testing.T, name string) map[string]*host.Module {
 	t.Helper()
 	all := map[string]*host.Module{}
 	for _, lang := range languages(name) {
+		if all[lang] = loaded[name+" "+lang]; all[lang] != nil {
+			continue
+		}
 		var wasm []byte
 		var err error
 		if lang == "go" {
@@ -65,6 +73,7 @@ func examples(t *testing.T, name string) map[string]*host.Module {
 		if all[lang], err = engine.Load(t.Context(), wasm); err != nil {
 			t.Fatalf("%s: %v", lang, err)
 		}
+		loaded[name+" "+lang] = all[lang]
 	}
 	return all
 }
@@ -178,7 +187,8 @@ func hooked(t *testing.T, module *host.Module, currency, args string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin, err := plugins.New(module, plugins.Config{Grants: grants, Ceiling: grants, Values: values})
+	plugin, err := plugins.New(module, plugins.Config{Grants: grants, Ceiling: grants, Values: values,
+		Hooks: plugins.HookConfig{Limits: host.Limits{Wall: time.Minute}}, Limits: host.Limits{Wall: time.Minute}}) // tests run on loaded machines
 	if err != nil {
 		t.Fatal(err)
 	}
