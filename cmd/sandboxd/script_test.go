@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 				}
 				s.Setenv(name, abs)
 			}
-			for _, name := range []string{"weather", "csv", "library", "payments", "words"} {
+			for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices"} {
 				if err := copyExample(name, s.WorkDir); err != nil {
 					return err
 				}
