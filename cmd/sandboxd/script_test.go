@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 				}
 				s.Setenv(name, abs)
 			}
-			for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices"} {
+			for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices", "hostile"} {
 				if err := copyExample(name, s.WorkDir); err != nil {
 					return err
 				}
@@ -106,6 +106,7 @@ func copyExample(name, into string) error {
 		}
 		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
 		text = strings.ReplaceAll(text, "manifest: ", "manifest: "+from+string(filepath.Separator))
+		text = strings.ReplaceAll(text, "module: plugins/", "module: "+from+"/plugins/")
 		text = strings.ReplaceAll(text, "policy: policies/", "policy: "+from+"/policies/")
 		text = strings.ReplaceAll(text, "[go, run, ./", fmt.Sprintf("[go, -C, %q, run, ./", from))
 		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
