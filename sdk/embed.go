@@ -28,6 +28,11 @@ const ModulePath = "github.com/sandboxd/sandboxd"
 //go:embed guest/go/wall_other.go guest/go/wall_wasip1.go
 var Files embed.FS
 
+// C is the header that a guest in C has beside it.
+//
+//go:embed guest/c/sandboxd.h
+var C []byte
+
 // Rego is the file that a policy in Rego has beside its own: the rule that the host
 // asks.
 //

@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
-	"github.com/sandboxd/sandboxd/internal/regobuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -237,11 +237,8 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 // isSource reports whether a folder holds source that plugin build or policy build
 // takes.
 func (e *env) isSource(dir string) bool {
-	if regobuild.Is(e.path(dir)) {
-		return true
-	}
-	files, err := filepath.Glob(filepath.Join(e.path(dir), "*.go"))
-	return err == nil && len(files) > 0
+	_, ok := guestlang.Find(e.path(dir))
+	return ok
 }
 
 // result takes the end of one test: kind is what it is, such as "row".
