@@ -33,6 +33,16 @@ var Files embed.FS
 //go:embed guest/c/sandboxd.h
 var C []byte
 
+// AssemblyScript is the file that a guest in AssemblyScript has beside it.
+//
+//go:embed guest/assemblyscript/sandboxd.ts
+var AssemblyScript []byte
+
+// Rust is the file that a guest in Rust has beside it.
+//
+//go:embed guest/rust/sandboxd.rs
+var Rust []byte
+
 // Rego is the file that a policy in Rego has beside its own: the rule that the host
 // asks.
 //

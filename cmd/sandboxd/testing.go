@@ -145,7 +145,7 @@ func (r *testRun) say(format string, args ...any) {
 }
 
 // find returns the files below dir that have one of the suffixes, as named from
-// where the user is. Hidden folders and copies of the SDK are left out.
+// where the user is. Hidden folders, copies of the SDK and what npm installed are left out.
 func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
@@ -153,7 +153,7 @@ func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 			return err
 		}
 		if d.IsDir() {
-			if path != e.path(dir) && (strings.HasPrefix(d.Name(), ".") || d.Name() == "sdk") {
+			if path != e.path(dir) && (strings.HasPrefix(d.Name(), ".") || d.Name() == "sdk" || d.Name() == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil

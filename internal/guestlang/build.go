@@ -2,6 +2,7 @@ package guestlang
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,13 +55,14 @@ func (l *Language) Missing(dir string) error {
 	return l.find(dir)
 }
 
-// A recipe is a compiler of one file and how it is called. The flags make the module
-// the same wherever it is built with one version of the compiler.
+// A recipe is how a compiler makes a module of one file. The flags make it the same
+// wherever it is built with one version of the compiler.
 type recipe struct {
-	version []string // the command that says which it is
 	name    string   // of the compiler, before its version
-	compile []string // the command up to the files: the entry and, after it, out
-	out     string   // the flag before the file to write
+	version []string // the command that says which it is
+	// steps are commands, run one after the other. ENTRY stands for the source, OUT for
+	// the module, OBJECT for a file between two steps.
+	steps [][]string
 }
 
 // build compiles the entry of a source.
@@ -75,11 +77,17 @@ func (r recipe) build(ctx context.Context, s Source) (Result, error) {
 		return Result{}, fmt.Errorf("guest %s: %w", s.Dir, err)
 	}
 	defer os.RemoveAll(temp)
-	out := filepath.Join(temp, "guest.wasm")
-	if _, err := run(ctx, s.Dir, slices.Concat(r.compile, []string{s.Entry, r.out, out})); err != nil {
-		return Result{}, err
+	files := map[string]string{"ENTRY": s.Entry, "OUT": filepath.Join(temp, "guest.wasm"), "OBJECT": filepath.Join(temp, "guest.o")}
+	for _, step := range r.steps {
+		step = slices.Clone(step)
+		for i, word := range step {
+			step[i] = cmp.Or(files[word], word)
+		}
+		if _, err := run(ctx, s.Dir, step); err != nil {
+			return Result{}, err
+		}
 	}
-	wasm, err := os.ReadFile(out)
+	wasm, err := os.ReadFile(files["OUT"])
 	if err != nil {
 		return Result{}, fmt.Errorf("guest %s: %w", s.Dir, err)
 	}
@@ -145,9 +153,83 @@ func findC(string) error {
 }
 
 // buildC compiles with clang as it is: freestanding, without a libc. The stack lies
-// first in memory, so a guest that overruns it traps and writes over nothing.
+// first in memory, so a guest that overruns it traps and writes over nothing. The linker
+// is called apart, because clang would hand what it made to any wasm-opt on PATH.
 func buildC(ctx context.Context, s Source, _ string) (Result, error) {
-	return recipe{name: "clang", version: []string{"clang", "--version"}, out: "-o", compile: []string{"clang", "--target=wasm32", "-std=c11", "-Oz",
-		"-ffreestanding", "-nostdlib", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration", "-Werror=incompatible-pointer-types",
-		"-Wl,--no-entry", "-Wl,--strip-all", "-Wl,--stack-first", "-Wl,-z,stack-size=65536"}}.build(ctx, s)
+	return recipe{name: "clang", version: []string{"clang", "--version"}, steps: [][]string{
+		{"clang", "--target=wasm32", "-std=c11", "-Oz", "-ffreestanding", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration",
+			"-Werror=incompatible-pointer-types", "-c", "-o", "OBJECT", "ENTRY"},
+		{"wasm-ld", "--no-entry", "--strip-all", "--stack-first", "-z", "stack-size=65536", "-o", "OUT", "OBJECT"}}}.build(ctx, s)
+}
+
+// ascBelow is where npm puts the compiler.
+const ascBelow = "node_modules/assemblyscript/bin/asc.js"
+
+// asc returns the command that compiles AssemblyScript in dir: what npm installed there
+// or in a folder above, else asc from PATH; nil if neither is there.
+func asc(dir string) []string {
+	dir, err := filepath.Abs(dir)
+	for up := dir; err == nil; up = filepath.Dir(up) {
+		name := filepath.Join(up, filepath.FromSlash(ascBelow))
+		if _, missing := exec.LookPath("node"); missing == nil && regular(name) {
+			return []string{"node", name}
+		}
+		if up == filepath.Dir(up) {
+			break
+		}
+	}
+	if _, err := exec.LookPath("asc"); err == nil {
+		return []string{"asc"}
+	}
+	return nil
+}
+
+func findAS(dir string) error {
+	if asc(dir) == nil {
+		return &MissingError{"AssemblyScript", "asc, which is neither in node_modules nor on PATH", "npm ci in the folder; Debian has npm: apt-get install npm"}
+	}
+	return nil
+}
+
+// buildAS compiles with the runtime that frees nothing, as a call is short. A failed
+// assertion, or an index that is out of bounds, traps.
+func buildAS(ctx context.Context, s Source, _ string) (Result, error) {
+	command := asc(s.Dir)
+	return recipe{name: "asc", version: slices.Concat(command, []string{"--version"}), steps: [][]string{
+		slices.Concat(command, []string{"ENTRY", "--outFile", "OUT", "-O3", "--shrinkLevel", "1", "--runtime", "stub", "--use", "abort="})}}.build(ctx, s)
+}
+
+// rustTarget has no system below it, so a guest imports what it calls and nothing else.
+const rustTarget = "wasm32-unknown-unknown"
+
+// rustc returns the first rustc on PATH that has the library of the target: that of
+// Debian, as a rule, and not one of rustup that comes before it. "" if there is none.
+func rustc() string {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		name := filepath.Join(dir, "rustc")
+		if info, err := os.Stat(name); err != nil || info.IsDir() {
+			continue
+		}
+		cmd := exec.Command(name, "--print", "target-libdir", "--target", rustTarget)
+		cmd.Env = environment(os.Environ())
+		out, err := cmd.Output()
+		if libs := string(bytes.TrimSpace(out)); err == nil && any(libs, "libstd-*.rlib") {
+			return name
+		}
+	}
+	return ""
+}
+
+func findRust(string) error {
+	if rustc() == "" {
+		return &MissingError{"Rust", "a rustc on PATH that has the target " + rustTarget, "Debian: apt-get install rustc libstd-rust-dev-wasm32"}
+	}
+	return nil
+}
+
+// buildRust compiles with rustc as it is: std, no crates, a panic traps.
+func buildRust(ctx context.Context, s Source, _ string) (Result, error) {
+	name := rustc()
+	return recipe{name: "rustc", version: []string{name, "--version"}, steps: [][]string{{name, "--target", rustTarget, "--crate-type", "cdylib", "--edition", "2021",
+		"-C", "opt-level=s", "-C", "lto=fat", "-C", "panic=abort", "-C", "strip=symbols", "-C", "link-arg=-zstack-size=65536", "-o", "OUT", "ENTRY"}}}.build(ctx, s)
 }

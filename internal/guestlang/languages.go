@@ -43,6 +43,8 @@ const (
 var languages = []*Language{
 	{Name: "go", Title: "Go", Plugins: true, SDK: "sdk", copy: copyGo, build: buildGo},
 	{Name: "c", Title: "C", Plugins: true, suffix: ".c", SDK: "sandboxd.h", copy: one(sdk.C), find: findC, build: buildC},
+	{Name: "rust", Title: "Rust", Plugins: true, suffix: ".rs", SDK: "sandboxd.rs", copy: one(sdk.Rust), find: findRust, build: buildRust},
+	{Name: "assemblyscript", Title: "AssemblyScript", Plugins: true, First: "npm ci", suffix: ".ts", SDK: "sandboxd.ts", copy: one(sdk.AssemblyScript), find: findAS, build: buildAS},
 	{Name: "rego", Title: "Rego", SDK: "sandboxd.rego", copy: one(sdk.Rego), build: buildRego},
 }
 

@@ -35,6 +35,8 @@ func TestFind(t *testing.T) {
 		{"policy.rego", ""},
 		{"rules.rego policy.yaml", "rego  policy.yaml true"},
 		{"tool.c", "c tool.c plugin.yaml false"},
+		{"policy.ts sandboxd.ts", "assemblyscript policy.ts policy.yaml true"},
+		{"tool.rs main.go", "rust tool.rs plugin.yaml false"},
 		{"policy.c policy.yaml", "c policy.c policy.yaml true"},
 	} {
 		s, ok := Find(put(t, strings.Fields(c.files)...))

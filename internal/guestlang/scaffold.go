@@ -2,6 +2,7 @@ package guestlang
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,7 +14,7 @@ import (
 )
 
 // templates are the files of a new plugin and a new policy, by language. Each is one
-// that works, but for one row of a policy's table.
+// that works, but for one row of a policy's table. A folder "both" has what both have.
 //
 //go:embed template
 var templates embed.FS
@@ -33,23 +34,28 @@ func (l *Language) New(dir, name string, policy bool) error {
 	}
 	rename := strings.NewReplacer(`Name: "`+was+`"`, `Name: "`+name+`"`, "name: "+was+"\n", "name: "+name+"\n",
 		"# "+was+"\n", "# "+name+"\n", was+".wasm", name+".wasm")
-	root := path.Join("template", l.Name, kind)
-	err := fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := templates.ReadFile(file)
+	for _, part := range []string{"both", kind} {
+		root := path.Join("template", l.Name, part)
+		err := fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) && part == "both" {
+				return nil // they have nothing in common
+			}
+			if err != nil || d.IsDir() {
+				return err
+			}
+			data, err := templates.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			as := strings.Replace(strings.TrimPrefix(file, root+"/"), "NAME", name, 1)
+			if as == "gitignore" {
+				as = ".gitignore"
+			}
+			return write(filepath.Join(dir, filepath.FromSlash(as)), rename.Replace(string(data)))
+		})
 		if err != nil {
 			return err
 		}
-		as := strings.Replace(strings.TrimPrefix(file, root+"/"), "NAME", name, 1)
-		if as == "gitignore" {
-			as = ".gitignore"
-		}
-		return write(filepath.Join(dir, filepath.FromSlash(as)), rename.Replace(string(data)))
-	})
-	if err != nil {
-		return err
 	}
 	if l.Name == "go" {
 		goMod := fmt.Sprintf("module %s\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %s => ./sdk\n", name, sdk.ModulePath, sdk.ModulePath)
