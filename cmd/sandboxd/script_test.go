@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	p := scripts(t)
 	setup := p.Setup
 	p.Setup = func(s *testscript.Env) error {
-		for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices", "hostile"} {
+		for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices", "hostile", "logs"} {
 			if err := copyExample(name, s.WorkDir); err != nil {
 				return err
 			}

@@ -35,13 +35,15 @@ static uint32_t length(const char *text) {
 	return n;
 }
 
-// loop runs for ever, in the slowest instructions there are.
+// root takes a root four times, which takes a processor long and is little to count.
+static double root(double x) {
+	__asm__("local.get %1\n\tf64.sqrt\n\tf64.sqrt\n\tf64.sqrt\n\tf64.sqrt\n\tlocal.set %0" : "=r"(x) : "r"(x));
+	return x;
+}
+
+// loop runs for ever.
 TOOL(loop) {
-	for (volatile uint64_t i = 3;;) {
-		uint64_t n = i;
-		for (int j = 0; j < 16; j++) n = ~(uint64_t)j / (n | 1) | 3;
-		i = n;
-	}
+	for (volatile double x = 1e300;;) x = root(root(root(root(x)))) + 1e300;
 }
 
 // down calls itself for ever, or nearly.
