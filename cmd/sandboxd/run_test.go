@@ -132,11 +132,12 @@ func TestRunAsksAboutOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ input, stdout string }{
-		{"y\n", "Paid INV-7 (412.60 EUR) and INV-8 (1250.00 EUR).\n"},
+		{"d\ny\n", "Paid INV-7 (412.60 EUR) and INV-8 (1250.00 EUR).\n"},
 		{"n\n", "Paid INV-7 (412.60 EUR), and not INV-8: error tool \"pay_invoice\" call is rejected\n"},
 	} {
 		code, stdout, stderr := try(t, work, c.input, true, nil, "run", "--role", "clerk", "invoices", "Pay INV-7 and INV-8")
-		if code != exitDone || stdout != c.stdout || strings.Count(stderr, "[y]es") != 1 || !strings.Contains(stderr, "Pay 1250.00 EUR?") {
+		if code != exitDone || stdout != c.stdout || strings.Count(stderr, "[y]es") != strings.Count(c.input, "\n") ||
+			c.input[0] == 'd' && !strings.Contains(stderr, "\n  state     pending until 2026-03-02T09:") {
 			t.Errorf("%q: exit %d, stdout %q, stderr %s", c.input, code, stdout, stderr)
 		}
 	}
