@@ -114,7 +114,7 @@ func (l *Log) Append(ctx context.Context, r Record) error {
 	if err := l.catchUp(); err != nil {
 		return err
 	}
-	_, line, at, err := l.at.add(r)
+	_, line, at, err := l.at.add(r, nil)
 	if err != nil {
 		return err
 	}

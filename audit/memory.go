@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"slices"
 	"sync"
 )
 
@@ -11,7 +10,8 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	at      chain
-	records []Record
+	line    []byte // of the last record, to be written over
+	records []*Record
 }
 
 // NewMemory returns an empty Memory.
@@ -22,12 +22,12 @@ func NewMemory() *Memory { return &Memory{at: start()} }
 func (m *Memory) Append(_ context.Context, r Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r, _, at, err := m.at.add(r)
+	r, line, at, err := m.at.add(r, m.line)
 	if err != nil {
 		return err
 	}
-	m.at = at
-	m.records = append(m.records, r)
+	m.at, m.line = at, line
+	m.records = append(m.records, &r)
 	return nil
 }
 
@@ -35,5 +35,9 @@ func (m *Memory) Append(_ context.Context, r Record) error {
 func (m *Memory) Records() []Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.records)
+	records := make([]Record, len(m.records))
+	for i, r := range m.records {
+		records[i] = *r
+	}
+	return records
 }

@@ -26,7 +26,7 @@ func chainOf(n int) string {
 	var b strings.Builder
 	at := start()
 	for i := range n {
-		_, line, next, err := at.add(sample(i))
+		_, line, next, err := at.add(sample(i), nil)
 		if err != nil {
 			panic(err)
 		}
@@ -87,7 +87,7 @@ func TestVerifyNamesTheChangedLine(t *testing.T) {
 		if name == "Hash" {
 			continue
 		}
-		if line, err = changed.seal(); err != nil {
+		if line, err = changed.seal(nil); err != nil {
 			t.Fatal(err)
 		}
 		want := at + 2
@@ -148,7 +148,7 @@ func TestVerifyNamesTheBrokenLine(t *testing.T) {
 func TestVerifyBounds(t *testing.T) {
 	r := sample(0)
 	r.Seq, r.Prev, r.Why = 1, Genesis, strings.Repeat("x", MaxText+1)
-	line, err := r.seal()
+	line, err := r.seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestBounds(t *testing.T) {
 	m := NewMemory()
 	mustAppend(t, m, r)
 	got := m.Records()[0]
-	line, err := (&got).seal()
+	line, err := (&got).seal(nil)
 	if err != nil || len(line) > maxLine {
 		t.Fatalf("line of %d bytes, %v", len(line), err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -83,7 +84,7 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 			}
 			do := func() {
 				defer func() { <-slots }()
-				c.do()
+				roomy(c.do)
 			}
 			if i == len(results)-1 {
 				do() // here: there is nothing left to begin
@@ -99,6 +100,17 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 		}
 	}
 	return s.merge(ctx, results)
+}
+
+// roomy runs f on a stack that has been grown for what a call or a guard takes. A goroutine
+// begins with a few KiB, and to grow in several steps, deep in it, would move
+// every frame each time.
+//
+//go:noinline
+func roomy(f func()) {
+	var room [8 << 10]byte
+	f()
+	runtime.KeepAlive(&room)
 }
 
 // gaveUp is the error of a call that is not made because its run has ended.
@@ -141,9 +153,11 @@ type call struct {
 }
 
 func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval, emit yieldFunc) *call {
-	c := &call{step: s, ctx: ctx, fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}, spec: &Spec{Name: fc.Name}}
+	c := &call{step: s, ctx: ctx, fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}}
 	if tool, spec := table.lookup(fc.Name); tool != nil && executable(tool) {
 		c.tool, c.spec = tool, spec
+	} else {
+		c.spec = &Spec{Name: fc.Name}
 	}
 	c.info = CallInfo{Session: s.key, Run: s.id, Agent: s.agent.Name, Step: s.number, ID: fc.ID, Tool: fc.Name, Module: c.spec.Module}
 	c.tc = &ToolContext{CallbackContext: *s.callbackContext(ctx, s.agent.Name, c.acts), callID: fc.ID, place: s.place, emit: emit}
@@ -297,6 +311,16 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 	if c.ctx.Err() != nil {
 		return nil, nil, &denial{err: gaveUp(c.ctx)}
 	}
+	c.args, c.info.ArgsSHA256 = args, abi.Digest(args)
+	if !c.guarded(abi.PhaseCall) {
+		d := allowed(abi.PhaseCall)
+		c.observe(d)
+		return args, d, nil
+	}
+	return c.askAboutCall(args)
+}
+
+func (c *call) askAboutCall(args json.RawMessage) (json.RawMessage, *Decision, error) {
 	q := c.question(abi.PhaseCall)
 	rewritten, grants, d, err := c.judge(c.ctx, q, args, c.grants, c.approved, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
@@ -304,14 +328,13 @@ func (c *call) judgeCall(args json.RawMessage) (json.RawMessage, *Decision, erro
 		}
 		return c.checkArgs(doc)
 	})
-	c.args, c.info.ArgsSHA256 = args, abi.Digest(args)
 	if err != nil {
-		return nil, d, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.args, c.info.ArgsSHA256, c.grants = rewritten, abi.Digest(rewritten), grants
 	c.observe(d)
 	if d.Ruling == abi.RulingDeny {
-		return nil, d, &denial{err: d.refusal()}
+		return nil, nil, &denial{err: d.refusal()}
 	}
 	if string(rewritten) != string(args) {
 		if v, err := abi.Unmarshal(rewritten); err == nil {
@@ -333,7 +356,7 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 
 // judgeDocument asks the guards about a response, and returns it as they left it,
 // also as JSON. A response that Go code made becomes what its JSON says.
-func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]any, json.RawMessage, *denial) {
+func (c *call) judgeDocument(response map[string]any, foreign bool) (_ map[string]any, _ json.RawMessage, denied *denial) {
 	doc, err := abi.Marshal(response)
 	if err != nil {
 		return nil, nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
@@ -341,8 +364,28 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]
 	if len(doc) > MaxResult {
 		return nil, nil, c.tooLarge(len(doc), MaxResult, nil)
 	}
+	rewritten := json.RawMessage(doc)
+	if c.guarded(abi.PhaseResult) {
+		if rewritten, denied = c.askAboutResult(doc); denied != nil {
+			return nil, nil, denied
+		}
+	} else {
+		c.observe(allowed(abi.PhaseResult))
+	}
+	if !foreign && string(rewritten) == string(doc) {
+		return response, doc, nil
+	}
+	v, err := abi.Unmarshal(rewritten)
+	if err != nil {
+		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
+	}
+	return v.(map[string]any), rewritten, nil
+}
+
+func (c *call) askAboutResult(doc json.RawMessage) (json.RawMessage, *denial) {
 	q := c.question(abi.PhaseResult)
 	if q.Call.Args = c.args; q.Call.Args == nil { // no guard has seen them: a hook answered, or they are not valid
+		var err error
 		if q.Call.Args, err = canonicalArgs(c.seen.Args); err != nil {
 			q.Call.Args = json.RawMessage("{}")
 		}
@@ -355,20 +398,13 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (map[string]
 		return nil
 	})
 	if err != nil {
-		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
+		return nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
 	}
 	c.observe(d)
 	if d.Ruling != abi.RulingAllow {
-		return nil, nil, &denial{err: d.refusal()}
+		return nil, &denial{err: d.refusal()}
 	}
-	if !foreign && string(rewritten) == string(doc) {
-		return response, doc, nil
-	}
-	v, err := abi.Unmarshal(rewritten)
-	if err != nil {
-		return nil, nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}
-	}
-	return v.(map[string]any), rewritten, nil
+	return rewritten, nil
 }
 
 func (c *call) question(phase abi.Phase) abi.Question {
@@ -576,7 +612,7 @@ func (e shownError) Unwrap() error { return e.err }
 
 func (c *call) firstTool(f func(Hooks) (map[string]any, error)) (map[string]any, error) {
 	for _, h := range c.hooks {
-		v, err := contain(h.title(), func() (map[string]any, error) { return f(h) })
+		v, err := contain(hookTitle(h.Name), func() (map[string]any, error) { return f(h) })
 		if v != nil || err != nil {
 			return v, err
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -90,12 +89,13 @@ func (g *Group) check() error {
 // the verdict, what members said, and those of them that count. The error is that
 // of a group that could not decide because members failed.
 func (g *Group) ask(ctx context.Context, q *abi.Question) (v abi.Verdict, members, counted []Judgement, err error) {
-	members = make([]Judgement, len(g.Guards))
-	var wg sync.WaitGroup
+	waiting := make([]func() Judgement, len(g.Guards))
 	for i, m := range g.Guards {
-		wg.Go(func() { members[i] = askGuard(ctx, m, *q) })
+		waiting[i] = beginAsk(ctx, m, *q)
 	}
-	wg.Wait()
+	for _, wait := range waiting {
+		members = append(members, wait())
+	}
 	order := slices.Clone(members)
 	slices.SortStableFunc(order, func(a, b Judgement) int { return rank(a.Verdict.Ruling) - rank(b.Verdict.Ruling) })
 	counted = order[:g.AtLeast]

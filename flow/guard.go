@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandboxd/sandboxd/audit"
@@ -122,6 +121,9 @@ func (r *run) guarded(p abi.Phase) bool {
 	return slices.ContainsFunc(r.cfg.Guards, in) || slices.ContainsFunc(r.cfg.Monitors, in)
 }
 
+// allowed is the decision of a phase in which no guard is asked.
+func allowed(p abi.Phase) *Decision { return &Decision{Phase: p, Ruling: abi.RulingAllow} }
+
 // judge asks every guard of q's phase about a document. It returns the document
 // as mutating guards left it, the grants as narrowing guards left them, and the
 // decision. approved says who approved a form of the document, nil for nobody;
@@ -131,7 +133,7 @@ func (r *run) guarded(p abi.Phase) bool {
 func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessage, grants capability.Set,
 	approved func(json.RawMessage) *abi.Approval, recheck func(json.RawMessage) error,
 ) (json.RawMessage, capability.Set, *Decision, error) {
-	d := &Decision{Phase: q.Phase, Ruling: abi.RulingAllow}
+	d := allowed(q.Phase)
 	if approved == nil {
 		approved = func(json.RawMessage) *abi.Approval { return nil }
 	}
@@ -159,7 +161,7 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 			others = append(others, g)
 			continue
 		}
-		j := r.ask(ctx, g, q, document, grants, approved(document))
+		j := r.ask(ctx, g, q, document, grants, approved(document))()
 		if j.Verdict.Ruling == abi.RulingRewrite {
 			rewritten, err := abi.Canonical(j.Verdict.Document)
 			if err == nil {
@@ -179,16 +181,13 @@ func (r *run) judge(ctx context.Context, q abi.Question, document json.RawMessag
 			others = append(others, g)
 		}
 	}
-	judgements := make([]Judgement, len(others))
-	var wg sync.WaitGroup
+	waiting := make([]func() Judgement, len(others))
 	for i, g := range others {
-		wg.Go(func() {
-			judgements[i] = r.ask(ctx, g, q, document, grants, approved(document))
-			judgements[i].Monitor = i >= enforced
-		})
+		waiting[i] = r.ask(ctx, g, q, document, grants, approved(document))
 	}
-	wg.Wait()
-	for _, j := range judgements {
+	for i, wait := range waiting {
+		j := wait()
+		j.Monitor = i >= enforced
 		add(j)
 	}
 	if d.Ruling == abi.RulingRewrite || d.Ruling == abi.RulingNarrow {
@@ -233,7 +232,7 @@ func narrowest(grants capability.Set, judgements []Judgement) capability.Set {
 			continue
 		}
 		narrowed, err := capability.ParseSet(j.Verdict.Grants)
-		if err != nil { // checked before: see askGuard
+		if err != nil { // checked before: see beginAsk
 			panic(err)
 		}
 		grants = grants.Intersect(narrowed)
@@ -241,8 +240,9 @@ func narrowest(grants capability.Set, judgements []Judgement) capability.Set {
 	return grants
 }
 
-// ask puts one question to one guard. See askGuard.
-func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.RawMessage, grants capability.Set, approved *abi.Approval) Judgement {
+// ask puts one question to one guard, and returns what waits for the judgement, which must be
+// called. See beginAsk.
+func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.RawMessage, grants capability.Set, approved *abi.Approval) func() Judgement {
 	q.Facts.Approved = approved
 	if find := r.cfg.SecretHits; find != nil {
 		hits := find(document)
@@ -267,7 +267,7 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	case abi.PhaseResult:
 		q.Result = document
 	}
-	return Ask(ctx, g, q, r.cfg.Limits.Guard)
+	return begin(ctx, g, q, r.cfg.Limits.Guard)
 }
 
 // Ask puts one question to one guard as a run does, for those who test guards or
@@ -277,71 +277,102 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 // the default of [Limits].Guard. Whatever is not a well-formed verdict in a phase
 // that the guard lists is a denial with Err set.
 func Ask(ctx context.Context, g Guard, q abi.Question, limit time.Duration) Judgement {
-	limit = Limits{Guard: limit}.WithDefaults().Guard
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s passed", limit))
-	defer cancel()
-	if !slices.Contains(g.Phases(), q.Phase) {
-		return Judgement{Guard: g.Name(), Version: g.Version(), Verdict: abi.Deny("", ""), Err: fmt.Errorf("question: phase %q is none of the guard's", q.Phase)}
-	}
-	return askGuard(ctx, g, q)
+	return begin(ctx, g, q, limit)()
 }
 
-// askGuard asks one guard and turns everything but a well-formed verdict into a
-// denial. The goroutine of a guard that does not return when its time is over is
+// begin puts the question of Ask, and returns what waits for the judgement, which must be
+// called.
+func begin(ctx context.Context, g Guard, q abi.Question, limit time.Duration) func() Judgement {
+	limit = Limits{Guard: limit}.WithDefaults().Guard
+	if !slices.Contains(g.Phases(), q.Phase) {
+		j := Judgement{Guard: g.Name(), Version: g.Version(), Verdict: abi.Deny("", ""), Err: fmt.Errorf("question: phase %q is none of the guard's", q.Phase)}
+		return func() Judgement { return j }
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s passed", limit))
+	wait := beginAsk(ctx, g, q)
+	return func() Judgement {
+		defer cancel()
+		return wait()
+	}
+}
+
+// A statement is what a guard said, and after what time.
+type statement struct {
+	verdict          abi.Verdict
+	members, counted []Judgement // of a group
+	err              error
+	took             time.Duration
+}
+
+// beginAsk asks one guard and returns what turns everything but a well-formed verdict
+// into a denial. The goroutine of a guard that does not return when its time is over is
 // left behind; its answer is not used.
-func askGuard(ctx context.Context, g Guard, q abi.Question) Judgement {
+func beginAsk(ctx context.Context, g Guard, q abi.Question) func() Judgement {
 	began := time.Now()
 	q.Guard, q.Nonce = g.Name(), newNonce()
-	j := Judgement{Guard: g.Name(), Version: g.Version()}
-	if group, ok := g.(*Group); ok {
-		j.Verdict, j.Members, j.counted, j.Err = group.ask(ctx, &q)
-	} else {
-		j.Verdict, j.Err = verdictOf(ctx, g, &q)
-	}
-	if j.Err == nil {
-		j.Err = j.Verdict.Check(&q)
-	}
-	if j.Err == nil && j.Verdict.Ruling == abi.RulingRewrite && !slices.Contains(g.Mutates(), q.Phase) {
-		j.Err = fmt.Errorf("verdict: rewrites in phase %s, which its manifest does not list", q.Phase)
-	}
-	if j.Err == nil && j.Verdict.Ruling == abi.RulingNarrow {
-		if _, err := capability.ParseSet(j.Verdict.Grants); err != nil {
-			j.Err = fmt.Errorf("verdict: %w", err)
-		}
-	}
-	if j.Err != nil {
-		j.Verdict = abi.Deny("", "")
-	}
-	j.Took = time.Since(began)
-	return j
-}
-
-// verdictOf waits for a guard until ctx ends.
-func verdictOf(ctx context.Context, g Guard, q *abi.Question) (abi.Verdict, error) {
-	type answer struct {
-		verdict abi.Verdict
-		err     error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
+	version := g.Version() // that which is asked
+	answers := make(chan statement, 1)
+	asked := q // the guard's own
+	go roomy(func() {
+		var a statement
 		defer func() {
 			if p := recover(); p != nil {
 				a.err = fmt.Errorf("panic: %v", p)
 			}
+			a.took = time.Since(began)
 			answers <- a
 		}()
-		a.verdict, a.err = g.Judge(ctx, q)
-	}()
-	var a answer
+		if group, ok := g.(*Group); ok {
+			a.verdict, a.members, a.counted, a.err = group.ask(ctx, &asked)
+			return
+		}
+		a.verdict, a.err = g.Judge(ctx, &asked)
+		if ctx.Err() != nil { // it is late, even if it came before anybody saw that
+			a = statement{err: noVerdict(ctx)}
+		}
+	})
+	return func() Judgement {
+		a := wait(ctx, g, answers, began)
+		j := Judgement{Guard: q.Guard, Version: version, Verdict: a.verdict, Members: a.members, counted: a.counted, Err: a.err, Took: a.took}
+		if j.Err == nil {
+			j.Err = j.Verdict.Check(&q)
+		}
+		if j.Err == nil && j.Verdict.Ruling == abi.RulingRewrite && !slices.Contains(g.Mutates(), q.Phase) {
+			j.Err = fmt.Errorf("verdict: rewrites in phase %s, which its manifest does not list", q.Phase)
+		}
+		if j.Err == nil && j.Verdict.Ruling == abi.RulingNarrow {
+			if _, err := capability.ParseSet(j.Verdict.Grants); err != nil {
+				j.Err = fmt.Errorf("verdict: %w", err)
+			}
+		}
+		if j.Err != nil {
+			j.Verdict = abi.Deny("", "")
+		}
+		return j
+	}
+}
+
+// wait waits for a guard until ctx ends, and for a group until its members have ended, for
+// whom that holds. An answer that is there is taken whenever it is looked for.
+func wait(ctx context.Context, g Guard, answers <-chan statement, began time.Time) statement {
+	if _, ok := g.(*Group); ok {
+		return <-answers
+	}
 	select {
-	case a = <-answers:
+	case a := <-answers:
+		return a
+	default:
+	}
+	select {
+	case a := <-answers:
+		return a
 	case <-ctx.Done():
+		return statement{err: noVerdict(ctx), took: time.Since(began)}
 	}
-	if ctx.Err() != nil { // an answer that came at the same moment is late, too
-		return abi.Verdict{}, fmt.Errorf("no verdict: %w", context.Cause(ctx))
-	}
-	return a.verdict, a.err
+}
+
+func noVerdict(ctx context.Context) error {
+	return fmt.Errorf("no verdict: %w", context.Cause(ctx))
 }
 
 // judgementRecord is the audit record of a judgement; kind begins its action.

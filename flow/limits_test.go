@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,22 @@ func TestCallsPerStep(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Tasks that a step gives count as its calls.
+func TestTasksCountAsCalls(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("n", "note", ""), give("d1", `{"request":"x"}`), give("d2", `{"request":"y"}`)))
+	kid := worker("kid", flow.Task, finish("f1", `{"result":"1"}`))
+	w.agent.Agents = []*flow.Agent{kid}
+	w.agent.Tools = []flow.Tool{tool("note")}
+	w.cfg.Limits.CallsPerStep = 2
+	o := w.say("go")
+	if got, want := o.response("d2"), `{"error":"budget_exhausted: the run used up its budget"}`; got != want {
+		t.Errorf("the third call got %s, want %s", got, want)
+	}
+	if got := o.response("d1"); strings.Contains(got, "error") {
+		t.Errorf("the second call got %s", got)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/genai"
@@ -133,6 +134,39 @@ func TestObserverHearsOfALostRecord(t *testing.T) {
 	got, o := finished(w)
 	if r := got["c1"]; r.Code != abi.StorageUnavailable || r.Err == nil || toJSON(t, r.Response) != o.response("c1") {
 		t.Errorf("the observer hears %+v, the model reads %s", r, o.response("c1"))
+	}
+}
+
+// Observers hear of phases in which nobody is asked, too, so that they hear the same of every call.
+func TestObserverHearsOfNoGuards(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		guards []flow.Guard
+	}{{"none", nil}, {"other phases", []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseMessage}}}}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(call("c1", "tool", ""), call("c2", "nothing", "")))
+			w.agent.Tools = []flow.Tool{tool("tool")}
+			w.cfg.Guards = c.guards
+			var mu sync.Mutex
+			heard := map[string][]abi.Phase{}
+			w.cfg.Observer.Decided = func(info flow.CallInfo, d *flow.Decision) {
+				mu.Lock()
+				defer mu.Unlock()
+				if info.ID == "" { // not about a call
+					return
+				}
+				if d.Ruling != abi.RulingAllow || len(d.Judgements) > 0 || info.ArgsSHA256 != abi.Digest([]byte("{}")) {
+					t.Errorf("call %s: decision %+v about arguments %s", info.ID, d, info.ArgsSHA256)
+				}
+				heard[info.ID] = append(heard[info.ID], d.Phase)
+			}
+			w.say("go")
+			for _, id := range []string{"c1", "c2"} {
+				if !slices.Equal(heard[id], []abi.Phase{abi.PhaseCall, abi.PhaseResult}) {
+					t.Errorf("of call %s the observer heard %q", id, heard[id])
+				}
+			}
+		})
 	}
 }
 

@@ -87,7 +87,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	afterRun := sync.OnceFunc(func() {
 		for _, h := range r.cfg.Hooks {
 			if h.AfterRun != nil {
-				r.watched(h.title(), func() { h.AfterRun(cc) })
+				r.watched(hookTitle(h.Name).String(), func() { h.AfterRun(cc) })
 			}
 		}
 	})
@@ -409,7 +409,7 @@ func (r *Runner) audit(ctx context.Context, rec audit.Record) error {
 // error of its hook.
 func first[T any](hooks []Hooks, f func(Hooks) (*T, error)) (*T, error) {
 	for _, h := range hooks {
-		v, err := contain(h.title(), func() (*T, error) { return f(h) })
+		v, err := contain(hookTitle(h.Name), func() (*T, error) { return f(h) })
 		if v != nil || err != nil {
 			return v, err
 		}
@@ -417,12 +417,13 @@ func first[T any](hooks []Hooks, f func(Hooks) (*T, error)) (*T, error) {
 	return nil, nil
 }
 
-// contain runs a piece of someone else's code; a panic becomes an error.
-func contain[T any](what string, f func() (T, error)) (v T, err error) {
+// contain runs a piece of someone else's code; a panic becomes an error that names
+// what panicked.
+func contain[W, T any](what W, f func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			var none T
-			v, err = none, fmt.Errorf("panic in %s: %v", what, p)
+			v, err = none, fmt.Errorf("panic in %v: %v", what, p)
 		}
 	}()
 	return f()
@@ -435,8 +436,10 @@ func (r *run) watched(what string, f func()) {
 	}
 }
 
-// title names hooks in errors.
-func (h Hooks) title() string { return fmt.Sprintf("hook %q", h.Name) }
+// A hookTitle names hooks in errors, where there are any.
+type hookTitle string
+
+func (name hookTitle) String() string { return fmt.Sprintf("hook %q", string(name)) }
 
 func withRole(c *genai.Content, role string) *genai.Content {
 	c = session.CloneContent(c)

@@ -20,8 +20,9 @@ type arena struct {
 type span struct{ at, size int64 }
 
 // arenaPages is what an arena begins with, so that most calls need not make memory larger.
+// More would be looked through after each.
 // Pages that are not used take no memory.
-const arenaPages = 4
+const arenaPages = 1
 
 const arenaAlign = 16
 

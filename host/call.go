@@ -124,7 +124,7 @@ func (f *frame) run() (err error) {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
 		}
-		f.stopClock(time.Now)
+		f.stopClock()
 	}()
 	m := f.module
 	if err := m.engine.enter(); err != nil {
@@ -141,6 +141,18 @@ func (f *frame) run() (err error) {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
+	turn := false
+	defer func() {
+		if turn {
+			<-m.engine.judging
+		}
+	}()
+	if f.guard && f.hasImage() { // then guards that take turns take the same instances, too
+		if err := f.takeTurn(); err != nil {
+			return err
+		}
+		turn = true
+	}
 	f.startClock(time.Now(), f.limits.Startup)
 	returned := false
 	defer func() {
@@ -150,19 +162,13 @@ func (f *frame) run() (err error) {
 	if err := f.getInstance(); err != nil {
 		return err
 	}
-	now := f.stopClock(time.Now)
+	now := f.stopClock()
 	f.wall = 0
-	if f.guard && !f.module.engine.takeTurn() {
-		// The wait is not counted.
-		select {
-		case m.engine.judging <- struct{}{}:
-			now = time.Now()
-		case <-f.parent.Done():
-			return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
+	if f.guard && !turn { // code of the guest's ran before, which is not to keep others waiting
+		if err := f.takeTurn(); err != nil {
+			return err
 		}
-	}
-	if f.guard {
-		defer func() { <-m.engine.judging }()
+		turn, now = true, time.Now()
 	}
 	f.startClock(now, f.limits.Wall)
 	f.fill(f.limits.Fuel)
@@ -170,7 +176,7 @@ func (f *frame) run() (err error) {
 	f.live = true
 	code, err := f.invoke(f.call.Export)
 	returned = err == nil
-	f.stopClock(time.Now)
+	f.stopClock()
 	switch {
 	case err != nil:
 		return err
@@ -184,6 +190,21 @@ func (f *frame) run() (err error) {
 		return &abort{abi.GuestOutputInvalid, "no output"}
 	}
 	return nil
+}
+
+// takeTurn waits for a turn of a guard. The wait is not counted.
+func (f *frame) takeTurn() error {
+	select {
+	case f.module.engine.judging <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case f.module.engine.judging <- struct{}{}:
+		return nil
+	case <-f.parent.Done():
+		return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
+	}
 }
 
 // startClock gives what runs next a deadline.
@@ -201,13 +222,13 @@ func (f *frame) startClock(now time.Time, bound time.Duration) {
 }
 
 // stopClock ends the time of what ran, once, and returns when that was.
-func (f *frame) stopClock(clock func() time.Time) time.Time {
+func (f *frame) stopClock() time.Time {
 	if f.ctx == nil || f.stopped {
 		return f.started.Add(f.wall)
 	}
 	f.stopped = true
-	now := clock()
-	f.wall = now.Sub(f.started)
+	f.wall = time.Since(f.started)
+	now := f.started.Add(f.wall)
 	f.expired = f.ctx.stop(now) != context.Canceled
 	return now
 }

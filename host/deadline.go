@@ -26,7 +26,7 @@ type deadline struct {
 func (d *deadline) stop(now time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err = d.ended(now); d.err == nil {
+	if d.err = d.ended(d.at.Sub(now)); d.err == nil {
 		d.err = context.Canceled
 	}
 	if d.cancel != nil {
@@ -35,12 +35,12 @@ func (d *deadline) stop(now time.Time) error {
 	return d.err
 }
 
-// ended says why the context has ended; the caller holds the mutex.
-func (d *deadline) ended(now time.Time) error {
+// ended says why the context has ended, with so much time left; the caller holds the mutex.
+func (d *deadline) ended(left time.Duration) error {
 	switch {
 	case d.err != nil:
 		return d.err
-	case !now.Before(d.at):
+	case left <= 0:
 		return context.DeadlineExceeded
 	}
 	return d.parent.Err()
@@ -71,7 +71,7 @@ func (d *deadline) Done() <-chan struct{} {
 func (d *deadline) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.ended(time.Now())
+	return d.ended(time.Until(d.at))
 }
 
 // Value implements [context.Context].

@@ -115,13 +115,3 @@ func (e *Engine) enter() error {
 	e.running.Add(1)
 	return nil
 }
-
-// takeTurn takes a turn for a guard if there is one.
-func (e *Engine) takeTurn() bool {
-	select {
-	case e.judging <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}

@@ -76,6 +76,18 @@ func (f *frame) getInstance() error {
 	return nil
 }
 
+// hasImage reports whether getInstance runs no code of the guest.
+func (f *frame) hasImage() bool {
+	p := &f.module.code.engine.pool
+	img := p.image(f.module.code, f.profile())
+	if img == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return img.memory != nil
+}
+
 func (f *frame) profile() profile {
 	return profile{f.guard, f.guard || f.call.Seed != nil, f.limits.MemoryBytes}
 }
@@ -104,7 +116,7 @@ func (f *frame) runFirst() (inst *instance, err error) {
 	c := f.module.code
 	f.startClock(time.Now(), f.limits.Startup)
 	defer func() {
-		f.stopClock(time.Now)
+		f.stopClock()
 		if err != nil && inst != nil {
 			inst.close()
 			inst = nil
@@ -197,11 +209,17 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 	return inst, nil
 }
 
+// sweepEvery is after how many calls an instance gives pages back that the last of them has
+// not changed. A page that is given back in vain costs a fault, one that is kept in vain is
+// copied after every call.
+const sweepEvery = 64
+
 // restore sets an instance back to the state of the image. It is false if that cannot be done.
 func (img *image) restore(inst *instance) bool {
 	inst.kept = instanceBytes
 	if inst.linear != nil {
-		kept, err := img.memory.restore(inst.linear.region, inst.linear.size, img.code.engine.pages)
+		inst.restored++
+		kept, err := img.memory.restore(inst.linear.region, inst.linear.size, img.code.engine.pages, inst.restored%sweepEvery == 0)
 		if err != nil {
 			img.code.engine.log.Warn("an instance was not set back", "error", err)
 			return false

@@ -49,7 +49,8 @@ type instance struct {
 	stack       [1]uint64
 	before
 
-	image *image // what it is set back to after a call; nil if it is used once
+	image    *image // what it is set back to after a call; nil if it is used once
+	restored int    // times that it was
 
 	// Of an instance that waits for a call: they belong to the pool.
 	kept         int64 // bytes it holds

@@ -119,9 +119,10 @@ func (s *snapshot) put(r *region) error {
 const maxKeptPages = 256
 
 // restore gives a region, of which size bytes were used, the contents
-// that put gave it, and zeros behind them. It looks only at pages that were written to, and
-// returns the bytes that the region keeps for itself.
-func (s *snapshot) restore(r *region, size int64, pages *pageMap) (kept int64, err error) {
+// that put gave it, and zeros behind them. It looks only at pages that were written to, ever
+// since they were last given back, and returns the bytes that the region keeps for itself.
+// With sweep, pages that have their contents already are given back.
+func (s *snapshot) restore(r *region, size int64, pages *pageMap, sweep bool) (kept int64, err error) {
 	buf := pageMapBuffers.Get().(*[pageMapChunk * 8]byte)
 	defer pageMapBuffers.Put(buf)
 	memory := r.bytes(size)
@@ -139,18 +140,25 @@ func (s *snapshot) restore(r *region, size int64, pages *pageMap) (kept int64, e
 			if kept += int64(pageSize); kept > maxKeptPages*int64(pageSize) {
 				return 0, madvise(memory)
 			}
-			page := memory[at+i*pageSize:][:pageSize]
-			if from := at + i*pageSize; from < s.size {
-				copy(page, s.data[from:])
-			} else {
+			from := at + i*pageSize
+			page := memory[from:][:pageSize]
+			switch {
+			case from >= s.size:
 				clear(page)
+			case sweep && bytes.Equal(page, s.data[from:][:pageSize]):
+				if err := madvise(page); err != nil {
+					return 0, err
+				}
+				kept -= int64(pageSize)
+			default:
+				copy(page, s.data[from:])
 			}
 		}
 	}
 	return kept, nil
 }
 
-// madvise drops all pages of a region's own.
+// madvise drops the pages that are a region's own.
 func madvise(b []byte) error {
 	if err := unix.Madvise(b, unix.MADV_DONTNEED); err != nil {
 		return fmt.Errorf("madvise of %d bytes: %w", len(b), err)
@@ -229,7 +237,7 @@ func (p *pageMap) try() error {
 	}
 	for range 2 {
 		memory[pageSize], memory[size-1] = 2, memory[0]+3 // one page is read only, one not touched
-		kept, err := s.restore(r, int64(size), p)
+		kept, err := s.restore(r, int64(size), p, false)
 		if err != nil {
 			return err
 		}

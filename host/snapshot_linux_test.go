@@ -38,7 +38,7 @@ func TestSnapshotSealed(t *testing.T) {
 		for i := range n {
 			memory[i*pageSize+i%pageSize]++
 		}
-		kept, err := s.restore(r, size, pages)
+		kept, err := s.restore(r, size, pages, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,6 +47,22 @@ func TestSnapshotSealed(t *testing.T) {
 		}
 		if most := int64(maxKeptPages * pageSize); kept > most || n <= maxKeptPages && kept < int64(n*pageSize) {
 			t.Errorf("%d pages written to: %d bytes kept, at most %d", n, kept, most)
+		}
+	}
+	for i := range 9 {
+		memory[i*pageSize]++
+	}
+	for _, c := range []struct {
+		written int // again, of those 9
+		sweep   bool
+		kept    int64
+	}{{9, false, 9}, {4, false, 9}, {4, true, 4}, {4, false, 4}, {0, true, 0}} {
+		for i := range c.written {
+			memory[i*pageSize]++
+		}
+		kept, err := s.restore(r, size, pages, c.sweep)
+		if err != nil || kept != c.kept*int64(pageSize) || string(memory) != string(s.data) {
+			t.Errorf("sweep %v with %d pages written to: %d bytes kept, error %v; want %d pages and the snapshot's contents", c.sweep, c.written, kept, err, c.kept)
 		}
 	}
 	if _, err := unix.Pwrite(s.fd, []byte{1}, 0); !errors.Is(err, unix.EPERM) {

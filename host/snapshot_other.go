@@ -46,7 +46,7 @@ func (s *snapshot) close() {}
 
 func (s *snapshot) put(*region) error { return errNoSnapshot }
 
-func (s *snapshot) restore(*region, int64, *pageMap) (int64, error) { return 0, errNoSnapshot }
+func (s *snapshot) restore(*region, int64, *pageMap, bool) (int64, error) { return 0, errNoSnapshot }
 
 // A pageMap needs Linux.
 type pageMap struct{}

@@ -34,8 +34,8 @@ type kept struct {
 	events    []*Event
 	ids       map[string]bool
 	updated   time.Time
-	calls     []Call
-	callIndex map[CallID]int
+	calls     []*Call
+	callIndex map[CallID]*Call
 	questions []Question
 }
 
@@ -49,7 +49,7 @@ func (m *Memory) Create(_ context.Context, key Key, state map[string]any) (*Sess
 	if m.sessions[key] != nil {
 		return nil, fmt.Errorf("session %s: %w", key.ID, ErrExists)
 	}
-	k := &kept{state: map[string]any{}, ids: map[string]bool{}, callIndex: map[CallID]int{}, updated: time.Now()}
+	k := &kept{state: map[string]any{}, ids: map[string]bool{}, callIndex: map[CallID]*Call{}, updated: time.Now()}
 	m.sessions[key] = k
 	m.apply(key, k, state, true)
 	return m.copyOf(key, k), nil
@@ -136,8 +136,8 @@ func (m *Memory) BeginCall(_ context.Context, call Call) error {
 		}
 	}
 	call.CallEnd = CallEnd{State: CallIntent}
-	k.callIndex[call.ID] = len(k.calls)
-	k.calls = append(k.calls, call)
+	k.callIndex[call.ID] = &call
+	k.calls = append(k.calls, &call)
 	return nil
 }
 
@@ -154,15 +154,15 @@ func (m *Memory) EndCall(_ context.Context, key Key, id CallID, end CallEnd) err
 	if err != nil {
 		return err
 	}
-	i, ok := k.callIndex[id]
+	call, ok := k.callIndex[id]
 	if !ok {
 		return fmt.Errorf("call %s of run %s: %w", id.Call, id.Run, ErrNotFound)
 	}
-	if k.calls[i].State != CallIntent {
+	if call.State != CallIntent {
 		return fmt.Errorf("call %s of run %s: %w", id.Call, id.Run, ErrDecided)
 	}
 	end.Result = slices.Clone(end.Result)
-	k.calls[i].CallEnd = end
+	call.CallEnd = end
 	return nil
 }
 
@@ -174,9 +174,10 @@ func (m *Memory) Calls(_ context.Context, key Key) ([]Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls := slices.Clone(k.calls)
-	for i := range calls {
-		calls[i].Result = slices.Clone(calls[i].Result)
+	calls := make([]Call, len(k.calls))
+	for i, call := range k.calls {
+		calls[i] = *call
+		calls[i].Result = slices.Clone(call.Result)
 	}
 	return calls, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -56,18 +57,26 @@ func FuzzCanonical(f *testing.F) {
 		if !bytes.Equal(was, now) {
 			t.Fatalf("%q means %s, its canonical form %q means %s", in, was, out, now)
 		}
+		v, err := Unmarshal(in)
+		if want := decoded(t, out); err != nil || !reflect.DeepEqual(v, want) {
+			t.Fatalf("%q is decoded as %#v, error %v; encoding/json makes it %#v", in, v, err, want)
+		}
 	})
+}
+
+// decoded is what encoding/json makes of data.
+func decoded(t *testing.T, data []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // plain is what encoding/json makes of data, numbers by their text.
 func plain(t *testing.T, data []byte) []byte {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.Marshal(v)
+	out, err := json.Marshal(decoded(t, data))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,9 @@ func Canonical(data []byte) ([]byte, error) {
 // Digest returns the lower-case hexadecimal SHA-256 of canonical bytes.
 func Digest(canonical []byte) string {
 	sum := sha256.Sum256(canonical)
-	return hex.EncodeToString(sum[:])
+	var text [2 * len(sum)]byte
+	hex.Encode(text[:], sum[:])
+	return string(text[:])
 }
 
 // Decode decodes one strict document into v: the rules of [Canonical] hold,
@@ -74,18 +76,8 @@ func Unmarshal(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return generic(canonical)
-}
-
-// generic decodes what Canonical has made.
-func generic(canonical []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(canonical))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("document: %w", err)
-	}
-	return v, nil
+	p := parser{in: canonical}
+	return p.generic(), nil
 }
 
 // Marshal encodes v in canonical form. It fails for what JSON cannot say, such

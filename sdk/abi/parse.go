@@ -2,6 +2,7 @@ package abi
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -72,8 +73,8 @@ func (p *parser) value(out []byte, depth int) ([]byte, error) {
 
 // A member of an object is where it has been written.
 type member struct {
-	name     string
-	from, to int // in the output: name, colon and value
+	name     []byte // what it says
+	from, to int    // in the output: name, colon and value
 }
 
 func (p *parser) object(out []byte, depth int) ([]byte, error) {
@@ -92,21 +93,28 @@ func (p *parser) object(out []byte, depth int) ([]byte, error) {
 		if p.pos == len(p.in) || p.in[p.pos] != '"' {
 			return nil, p.fail("member name expected")
 		}
-		name, err := p.text()
-		if err != nil {
-			return nil, err
+		from := len(out)
+		var name []byte
+		if plain := p.plainText(); plain != nil {
+			name, out = plain[1:len(plain)-1], append(out, plain...)
+		} else {
+			text, err := p.text()
+			if err != nil {
+				return nil, err
+			}
+			name, out = []byte(text), appendText(out, text)
 		}
 		p.space()
 		if p.pos == len(p.in) || p.in[p.pos] != ':' {
 			return nil, p.fail("colon expected")
 		}
 		p.pos++
-		from := len(out)
-		out = append(appendText(out, name), ':')
+		out = append(out, ':')
+		var err error
 		if out, err = p.value(out, depth+1); err != nil {
 			return nil, err
 		}
-		if n := len(members); n > 0 && members[n-1].name >= name {
+		if n := len(members); n > 0 && bytes.Compare(members[n-1].name, name) >= 0 {
 			sorted = false
 		}
 		members = append(members, member{name, from, len(out)})
@@ -126,10 +134,10 @@ func (p *parser) object(out []byte, depth int) ([]byte, error) {
 		out = append(out, ',')
 	}
 	if !sorted {
-		slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+		slices.SortStableFunc(members, func(a, b member) int { return bytes.Compare(a.name, b.name) })
 		for i := 1; i < len(members); i++ {
-			if members[i].name == members[i-1].name {
-				return nil, fmt.Errorf("document: %w: %q", ErrDuplicate, clip(members[i].name, 60))
+			if bytes.Equal(members[i].name, members[i-1].name) {
+				return nil, fmt.Errorf("document: %w: %q", ErrDuplicate, clip(string(members[i].name), 60))
 			}
 		}
 		written := bytes.Clone(out[first:])
@@ -356,4 +364,49 @@ func appendText(out []byte, s string) []byte {
 		}
 	}
 	return append(out, '"')
+}
+
+// generic reads a value that is in canonical form, and therefore has no errors.
+func (p *parser) generic() any {
+	switch p.in[p.pos] {
+	case '{':
+		m := map[string]any{}
+		for p.pos++; p.in[p.pos] != '}'; {
+			if p.in[p.pos] == ',' {
+				p.pos++
+			}
+			name, _ := p.text()
+			p.pos++ // the colon
+			m[name] = p.generic()
+		}
+		p.pos++
+		return m
+	case '[':
+		a := []any{}
+		for p.pos++; p.in[p.pos] != ']'; {
+			if p.in[p.pos] == ',' {
+				p.pos++
+			}
+			a = append(a, p.generic())
+		}
+		p.pos++
+		return a
+	case '"':
+		s, _ := p.text()
+		return s
+	case 't':
+		p.pos += len("true")
+		return true
+	case 'f':
+		p.pos += len("false")
+		return false
+	case 'n':
+		p.pos += len("null")
+		return nil
+	}
+	start := p.pos
+	for p.pos < len(p.in) && strings.IndexByte(",]}", p.in[p.pos]) < 0 {
+		p.pos++
+	}
+	return json.Number(p.in[start:p.pos])
 }

@@ -208,11 +208,11 @@ func encodeVerdict(v abi.Verdict) ([]byte, error) {
 
 // appendText appends s as a JSON string in canonical form.
 func appendText(out []byte, s string) []byte {
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
+	i := 0
+	for i < len(s) && s[i] >= ' ' && s[i] < utf8.RuneSelf && s[i] != '"' && s[i] != '\\' {
+		i++
 	}
-	if plain && utf8.ValidString(s) {
+	if i == len(s) {
 		out = append(out, '"')
 		out = append(out, s...)
 		return append(out, '"')

@@ -16,15 +16,13 @@ import (
 //
 // Its methods read the value that begins where it stands.
 type reader struct {
-	data  []byte
-	text  string // the same bytes: what is read of text is a part of it
-	i     int
-	plain bool // no string has an escape
+	data []byte
+	text string // the same bytes: what is read of text is a part of it
+	i    int
 }
 
 func newReader(data []byte) *reader {
 	r := &reader{data: data, text: string(data)}
-	r.plain = strings.IndexByte(r.text, '\\') < 0
 	r.space()
 	return r
 }
@@ -131,15 +129,24 @@ func (r *reader) null() bool {
 
 // str reads a string.
 func (r *reader) str() (string, error) {
-	start := r.i
-	end, escapes := r.skipStr(start)
+	text, start := r.text, r.i
+	if start < len(text) && text[start] == '"' {
+		rest := text[start+1:]
+		for i := 0; i < len(rest); i++ {
+			if rest[i] == '"' {
+				r.i = start + i + 2
+				return rest[:i], nil
+			}
+			if rest[i] == '\\' {
+				break
+			}
+		}
+	}
+	end := r.skipStr(start)
 	if end < 0 {
 		return "", r.wants("text")
 	}
 	r.i = end
-	if !escapes {
-		return r.text[start+1 : end-1], nil
-	}
 	return unescaped(r.data[start:end])
 }
 
@@ -149,30 +156,21 @@ func unescaped(quoted []byte) (s string, err error) {
 	return s, err
 }
 
-// skipStr returns the index behind a string that begins at start, or -1, and
-// whether it may have escapes.
-func (r *reader) skipStr(start int) (end int, escapes bool) {
+// skipStr returns the index behind a string that begins at start, or -1.
+func (r *reader) skipStr(start int) int {
 	text := r.text
 	if start >= len(text) || text[start] != '"' {
-		return -1, false
+		return -1
 	}
-	for from := start + 1; ; {
-		n := strings.IndexByte(text[from:], '"')
-		if n < 0 {
-			return -1, false
-		}
-		n += from
-		if r.plain {
-			return n + 1, false
-		}
-		before := n
-		for before > start+1 && text[before-1] == '\\' {
-			before--
-		}
-		if from = n + 1; (n-before)%2 == 0 {
-			return from, strings.IndexByte(text[start:from], '\\') >= 0
+	for i := start + 1; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
 		}
 	}
+	return -1
 }
 
 // word reads a number, true, false or null as text.
@@ -229,7 +227,7 @@ func (r *reader) raw() (json.RawMessage, error) {
 	for i < len(text) {
 		switch c := text[i]; c {
 		case '"':
-			if i, _ = r.skipStr(i); i < 0 {
+			if i = r.skipStr(i); i < 0 {
 				return nil, errJSON
 			}
 		case '{', '[':
