@@ -157,7 +157,7 @@ func findC(string) error {
 // is called apart, because clang would hand what it made to any wasm-opt on PATH.
 func buildC(ctx context.Context, s Source, _ string) (Result, error) {
 	return recipe{name: "clang", version: []string{"clang", "--version"}, steps: [][]string{
-		{"clang", "--target=wasm32", "-std=c11", "-Oz", "-ffreestanding", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration",
+		{"clang", "--target=wasm32", "-std=c11", "-O2", "-ffreestanding", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration",
 			"-Werror=incompatible-pointer-types", "-c", "-o", "OBJECT", "ENTRY"},
 		{"wasm-ld", "--no-entry", "--strip-all", "--stack-first", "-z", "stack-size=65536", "-o", "OUT", "OBJECT"}}}.build(ctx, s)
 }
@@ -231,5 +231,5 @@ func findRust(string) error {
 func buildRust(ctx context.Context, s Source, _ string) (Result, error) {
 	name := rustc()
 	return recipe{name: "rustc", version: []string{name, "--version"}, steps: [][]string{{name, "--target", rustTarget, "--crate-type", "cdylib", "--edition", "2021",
-		"-C", "opt-level=s", "-C", "lto=fat", "-C", "panic=abort", "-C", "strip=symbols", "-C", "link-arg=-zstack-size=65536", "-o", "OUT", "ENTRY"}}}.build(ctx, s)
+		"-C", "opt-level=2", "-C", "lto=fat", "-C", "panic=abort", "-C", "strip=symbols", "-C", "link-arg=-zstack-size=65536", "-o", "OUT", "ENTRY"}}}.build(ctx, s)
 }

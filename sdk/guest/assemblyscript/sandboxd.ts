@@ -649,16 +649,29 @@ export class Call {
   private reasons: List = new List();
   private entries: i32 = 0;
 
-  constructor(public input: Json) {}
+  // The members of input, so that what is asked for is not looked for from its beginning.
+  private names: string[] = [];
+  private values: Json[] = [];
+
+  constructor(public input: Json) {
+    for (const i = input.each(); i.next();) {
+      this.names.push(i.name);
+      this.values.push(i.value);
+    }
+  }
 
   /** A value of the input, such as c.at("/user/id"). */
   at(pointer: string): Json {
-    return this.input.at(pointer);
+    if (pointer == "" || pointer.charCodeAt(0) != 0x2f) return this.input.at(pointer);
+    let end = pointer.indexOf("/", 1);
+    if (end < 0) end = pointer.length;
+    const i = this.names.indexOf(pointer.substring(1, end));
+    return i < 0 ? ABSENT : this.values[i].at(pointer.substring(end));
   }
 
   /** A value of a tool's arguments; c.arg("") is all of them. */
   arg(pointer: string): Json {
-    return this.input.member("args").at(pointer);
+    return this.at("/args").at(pointer);
   }
 
   /** What the operator configured under a name; empty if nothing. */

@@ -457,8 +457,13 @@ SBX_FN sbx_json sbx__step(sbx_json v, sbx_text step) {
 /* Reads the next step of a pointer at *p, which is a '/', and goes past it. */
 SBX_FN sbx_text sbx__read_step(const char **p) {
 	sbx_buffer b = {0};
-	const char *q = *p + 1;
-	for (; *q && *q != '/'; q++) {
+	const char *start = *p + 1, *q = start;
+	while (*q && *q != '/' && *q != '~') q++;
+	if (*q != '~') {
+		*p = q;
+		return (sbx_text){start, (uint32_t)(q - start)};
+	}
+	for (q = start; *q && *q != '/'; q++) {
 		if (*q == '~' && (q[1] == '0' || q[1] == '1')) sbx__write_byte(&b, *++q == '0' ? '~' : '/');
 		else sbx__write_byte(&b, *q);
 	}
@@ -675,14 +680,23 @@ SBX_IMPORT("sandboxd:host", "reply_read") uint32_t sbx__reply_read(void *to, uin
 /* One call of a guest. Its input is the document of the contract: a tool call, a hook call or a question. */
 typedef struct {
 	sbx_json input;
+	sbx_items members[32]; /* of input, so that what is asked for is not looked for from its beginning */
+	uint32_t count;
 	sbx_builder why; /* of a guard */
 } sbx_call;
 
 /* A value of the input, such as sbx_in(c, "/user/id"). */
-SBX_FN sbx_json sbx_in(sbx_call *c, const char *pointer) { return sbx_at(c->input, pointer); }
+SBX_FN sbx_json sbx_in(sbx_call *c, const char *pointer) {
+	const char *rest = pointer;
+	if (*pointer != '/') return sbx_at(c->input, pointer);
+	sbx_text step = sbx__read_step(&rest);
+	for (uint32_t i = 0; i < c->count; i++)
+		if (sbx_same(c->members[i].name, step)) return sbx_at(c->members[i].value, rest);
+	return (sbx_json){0};
+}
 
 /* A value of a tool's arguments; sbx_arg(c, "") is all of them. */
-SBX_FN sbx_json sbx_arg(sbx_call *c, const char *pointer) { return sbx_at(sbx_member(c->input, SBX("args")), pointer); }
+SBX_FN sbx_json sbx_arg(sbx_call *c, const char *pointer) { return sbx_at(sbx_in(c, "/args"), pointer); }
 
 /* What the operator configured under a name; absent if nothing. */
 SBX_FN sbx_text sbx_config(sbx_call *c, const char *name) { return sbx_str(sbx_member(sbx_in(c, "/config"), sbx_from(name))); }
@@ -702,6 +716,10 @@ SBX_FN sbx_call sbx__begin(void) {
 	int64_t n = sbx__input_length();
 	if (n > 0x7fffffff) __builtin_trap();
 	sbx_call c = {.input = sbx_parse(sbx__read_all((uint32_t)n, sbx__input_read))};
+	for (sbx_items i = sbx_each(c.input); sbx_next(&i);) {
+		if (c.count == 32) __builtin_trap(); /* the contract knows fewer */
+		c.members[c.count++] = i;
+	}
 	if (!sbx_is(sbx_number(sbx_in(&c, "/format")), "1")) __builtin_trap();
 	return c;
 }

@@ -754,6 +754,8 @@ fn answer(member: &str, v: Raw) -> Answer {
 pub struct Call {
     input: Vec<u8>,
     at: (usize, usize), // the document in input
+    // Its members, so that what is asked for is not looked for from the beginning.
+    members: Vec<(String, usize, usize)>,
     why: List,
     entries: usize,
 }
@@ -778,28 +780,45 @@ impl Call {
         }
         let input = read_all(n as usize, input_read);
         let document = parse(&input).0;
-        let at = (document.as_ptr() as usize - input.as_ptr() as usize, document.len());
-        let c = if document.is_empty() { trap() } else { Call { at, input, why: List::new(), entries: 0 } };
+        if document.is_empty() {
+            trap();
+        }
+        let place = |s: &str| s.as_ptr() as usize - input.as_ptr() as usize;
+        let members = Json(document).each().map(|i| (i.name(), place(i.value.0), i.value.0.len())).collect();
+        let at = (place(document), document.len());
+        let c = Call { at, members, input, why: List::new(), entries: 0 };
         if c.at("/format").number() != Some("1") {
             trap();
         }
         c
     }
 
+    fn part(&self, start: usize, len: usize) -> Json {
+        // It was checked to be UTF-8 and JSON when the call began.
+        Json(unsafe { std::str::from_utf8_unchecked(&self.input[start..start + len]) })
+    }
+
     /// The whole input.
     pub fn input(&self) -> Json {
-        // It was checked to be UTF-8 and JSON when the call began.
-        Json(unsafe { std::str::from_utf8_unchecked(&self.input[self.at.0..self.at.0 + self.at.1]) })
+        self.part(self.at.0, self.at.1)
     }
 
     /// A value of the input, such as c.at("/user/id").
     pub fn at(&self, pointer: &str) -> Json {
-        self.input().at(pointer)
+        let path = match pointer.strip_prefix('/') {
+            Some(path) => path,
+            None => return self.input().at(pointer),
+        };
+        let end = path.find('/').unwrap_or(path.len());
+        match self.members.iter().find(|m| m.0 == path[..end]) {
+            Some(m) => self.part(m.1, m.2).at(&path[end..]),
+            None => Json(""),
+        }
     }
 
     /// A value of a tool's arguments; c.arg("") is all of them.
     pub fn arg(&self, pointer: &str) -> Json {
-        self.input().member("args").at(pointer)
+        self.at("/args").at(pointer)
     }
 
     /// What the operator configured under a name.

@@ -9,6 +9,8 @@ static sbx_text check(sbx_json settings) {
 	return (sbx_text){0};
 }
 
+static sbx_text place(sbx_items line) { return sbx_format("/lines/{}/price", sbx_digits(line.index)); }
+
 static sbx_verdict call(sbx_call *c) {
 	if (!sbx_is(sbx_str(sbx_in(c, "/call/tool")), "price_order")) return sbx_allow();
 	sbx_decimal ask = sbx_decimal_at(sbx_in(c, "/settings/ask_from")), deny = sbx_decimal_at(sbx_in(c, "/settings/deny_from"));
@@ -18,13 +20,12 @@ static sbx_verdict call(sbx_call *c) {
 	for (sbx_items line = sbx_each(lines); sbx_next(&line);) {
 		sbx_json price = sbx_at(line.value, "/price");
 		sbx_decimal d = sbx_decimal_at(price);
-		sbx_text at = sbx_format("/lines/{}/price", sbx_digits(line.index));
 		if (!sbx_has(d.text) || sbx_sign(d) < 0) {
-			sbx_why(c, SBX(""), at, sbx_str(price));
+			sbx_why(c, SBX(""), place(line), sbx_str(price));
 			return sbx_deny("bad_price", SBX("a price is not a decimal from 0 on"));
 		}
 		if (sbx_compare(d, deny) >= 0) {
-			sbx_why(c, SBX("deny_from"), at, d.text);
+			sbx_why(c, SBX("deny_from"), place(line), d.text);
 			return sbx_deny("over_limit", sbx_format("prices of {} and more are not accepted", deny.text));
 		}
 		if (!sbx_has(highest.text) || sbx_compare(d, highest) > 0) highest = d;
