@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxd/sandboxd/internal/authortest"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
 	"github.com/sandboxd/sandboxd/internal/guestcode"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -33,7 +34,7 @@ func percent(text string) (int, error) {
 // asked where each instruction comes from.
 func (r *testRun) openCover(ctx context.Context, g *guestFile) (*authortest.Cover, error) {
 	var listing *guestbuild.Listing
-	if g.built != nil {
+	if source, _ := guestlang.Find(r.path(g.name)); g.made && source.Language == guestlang.Named("go") {
 		var err error
 		if listing, err = guestbuild.List(ctx, r.path(g.name)); err != nil {
 			return nil, moduleError(g.name, g.wasm, err)

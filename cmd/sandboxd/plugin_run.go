@@ -115,7 +115,7 @@ type toolRun struct {
 	grants capability.Set
 	asked  host.Limits // zero fields: not lowered
 	now    time.Time   // zero: the clock
-	seed   []byte    // nil: there is none
+	seed   []byte      // nil: there is none
 	egress *host.Egress
 	tape   *host.Recorder // nil without --record
 	values *host.Secrets
