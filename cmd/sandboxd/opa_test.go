@@ -49,8 +49,8 @@ func opa() {
 }
 
 func runOPA(args []string) error {
-	if real := os.Getenv(realOPA); real != "" {
-		c := exec.Command(real, args...)
+	if binary := os.Getenv(realOPA); binary != "" {
+		c := exec.Command(binary, args...)
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
 		if err := c.Run(); err != nil {
 			return err

@@ -24,10 +24,11 @@ var opaPath string
 
 func TestMain(m *testing.M) {
 	host.Main()
-	if filepath.Base(os.Args[0]) != "opa" { // which finds itself
+	commands := map[string]func(){"sandboxd": main, "opa": opa}
+	if commands[filepath.Base(os.Args[0])] == nil { // those would find themselves on PATH
 		opaPath = findOPA()
 	}
-	testscript.Main(withCache{m}, map[string]func(){"sandboxd": main, "opa": opa})
+	testscript.Main(withCache{m}, commands)
 }
 
 type withCache struct{ *testing.M }
@@ -64,9 +65,9 @@ func scripts(t *testing.T) testscript.Params {
 		t.Fatal(err)
 	}
 	caches := strings.Fields(string(out))
-	real, record := opaPath, ""
+	record := ""
 	if *update {
-		if record = "yes"; real == "" {
+		if record = "yes"; opaPath == "" {
 			t.Fatalf("-update: no opa %s on PATH", regobuild.OPA)
 		}
 	}
@@ -85,7 +86,7 @@ func scripts(t *testing.T) testscript.Params {
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
 			s.Setenv("GEMINI_API_KEY", "")
-			s.Setenv(realOPA, real)
+			s.Setenv(realOPA, opaPath)
 			s.Setenv(recordOPA, record)
 			s.Setenv("EXTISM", filepath.Join(strings.TrimSpace(string(sdk)), "wasm")) // plugins of others
 			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", recordings: "testdata/opa", "EXAMPLES": "../../examples", "REGO": "../../internal/regobuild/testdata"} {
