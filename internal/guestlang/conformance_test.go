@@ -2,8 +2,10 @@ package guestlang_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,7 +55,7 @@ func examples(t *testing.T, name string) map[string]*host.Module {
 		var wasm []byte
 		var err error
 		if lang == "go" {
-			wasm, _, err = app.Modules{Engine: engine}.Build(t.Context(), filepath.Join("../../sdk/guest/go/examples", name), nil)
+			wasm, _, err = app.Modules{Engine: engine}.Build(t.Context(), source("go", name), nil)
 		} else {
 			wasm, err = os.ReadFile(filepath.Join("../../testdata/wasm", name+"-"+lang+".wasm"))
 		}
@@ -65,6 +67,15 @@ func examples(t *testing.T, name string) map[string]*host.Module {
 		}
 	}
 	return all
+}
+
+// source is the folder of a guest that the tables call.
+func source(lang, name string) string {
+	folder := "examples"
+	if name == "calls" {
+		folder = "testdata"
+	}
+	return filepath.Join("../../sdk/guest", lang, folder, name)
 }
 
 func read(t *testing.T, name string) []byte {
@@ -95,7 +106,8 @@ func TestToolsAgree(t *testing.T) {
 	long := fmt.Sprintf(`
   - {name: big, tool: price_order, args_text: %q,
      want: {result: {count: 2001, currency: EUR, highest: 1999.5, longest: %q}, logs: ["^2001 lines$"]}}
-`, `{"currency":"EUR","lines":[`+lines.String()+`]}`, strings.Repeat("ä", 100_000))
+  - {name: deep, tool: price_order, args_text: '{"currency":"EUR","lines":[{"name":"a","price":%s}]}', want: {fail: bad_price}}
+`, `{"currency":"EUR","lines":[`+lines.String()+`]}`, strings.Repeat("ä", 100_000), strings.Repeat("[", 60)+strings.Repeat("]", 60))
 	cases, err := authortest.ParseCases("order.test.yaml", append(read(t, "testdata/order.test.yaml"), long...))
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +119,26 @@ func TestToolsAgree(t *testing.T) {
 				func(r authortest.Result) { ran++; failed(t, "case", r) }, func(r authortest.Result) { twins++; failed(t, "twin", r) })
 			if err != nil || ran != cases.Len() || twins != 1 {
 				t.Errorf("%d cases and %d twins ran, error %v", ran, twins, err)
+			}
+		})
+	}
+}
+
+// TestCallsAgree calls a tool of every SDK that uses what the examples do not: every
+// host call, granted and refused, and what reads and changes documents.
+func TestCallsAgree(t *testing.T) {
+	const file = "calls.test.yaml"
+	cases, err := authortest.ParseCases(file, read(t, filepath.Join("testdata", file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lang, module := range examples(t, "calls") {
+		t.Run(lang, func(t *testing.T) {
+			ran := 0
+			err := cases.Run(t.Context(), module, authortest.Bench{Dir: "testdata", Missing: true}, nil,
+				func(r authortest.Result) { ran++; failed(t, "case", r) }, func(r authortest.Result) { failed(t, "twin", r) })
+			if err != nil || ran != cases.Len() {
+				t.Errorf("%d cases ran, error %v", ran, err)
 			}
 		})
 	}
@@ -234,12 +266,12 @@ func TestFixturesAreTheExamples(t *testing.T) {
 	if a, b := read(t, "../../sdk/guest/rego/examples/order-limit/sandboxd.rego"), read(t, "../../sdk/guest/rego/sandboxd.rego"); string(a) != string(b) {
 		t.Error("the example in Rego has another sandboxd.rego than the SDK")
 	}
-	for name, file := range map[string]string{"order": "plugin.yaml", "order-limit": "policy.yaml"} {
+	for name, file := range map[string]string{"order": "plugin.yaml", "calls": "plugin.yaml", "order-limit": "policy.yaml"} {
 		for lang, module := range examples(t, name) {
 			if lang == "go" {
 				continue
 			}
-			want, err := app.ParseManifest(read(t, filepath.Join("../../sdk/guest", lang, "examples", name, file)))
+			want, err := app.ParseManifest(read(t, filepath.Join(source(lang, name), file)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -249,5 +281,75 @@ func TestFixturesAreTheExamples(t *testing.T) {
 				t.Errorf("%s-%s.wasm has the manifest %s, its source %s", name, lang, b, a)
 			}
 		}
+	}
+}
+
+// TestParsersAgree has the example tool read answers of a service that are JSON, or
+// nearly: what package abi refuses, no SDK may read, and the other way round.
+func TestParsersAgree(t *testing.T) {
+	bodies := []string{
+		`{"rate":1}`, ` { "rate" : 1 , "a" : [ ] } `, "\t{\"rate\":-0.5e+3}\r\n", `{"rate":1,"":""}`, `{"r\u0061te":2}`, `{"a":{"rate":1},"rate":3}`, `{"rate":1,"x":"\ud83c\udf89"}`,
+		`{"z":1,"y":2,"rate":1,"a":3}`, `{"rate":1,"a":[1,[2,{"b":[]}],"]"],"c":"}"}`, `{"rate":0}`, `{"rate":-0}`, `{"rate":1E5}`, "{\"rate\":1,\"x\":\"\u007f\u2028ä日🎉\"}",
+		``, ` `, `{`, `}`, `[]`, `1`, `"rate"`, `null`, `{"rate":1`, `{"rate":1}}`, `{"rate":1},`, `{"rate":1} 1`, `{"rate":1,}`, `{,"rate":1}`, `{"rate" 1}`, `{"rate"::1}`, `{rate:1}`, `{'rate':1}`,
+		`{"rate":01}`, `{"rate":1.}`, `{"rate":.5}`, `{"rate":+1}`, `{"rate":1e}`, `{"rate":1e+}`, `{"rate":--1}`, `{"rate":-}`, `{"rate":1_0}`, `{"rate":0x1}`, `{"rate":NaN}`, `{"rate":Infinity}`, `{"rate":1f}`,
+		`{"rate":1,"x":tru}`, `{"rate":1,"x":nul}`, `{"rate":1,"x":truex}`, `{"rate":1,"x":TRUE}`, `{"rate":1,"x":[1,]}`, `{"rate":1,"x":[,1]}`, `{"rate":1,"x":[1 2]}`, `{"rate":1,"x":[1}`, `{"rate":1,"x":{]}`,
+		`{"rate":1,"x":"\x"}`, `{"rate":1,"x":"\u12g4"}`, `{"rate":1,"x":"\u123"}`, `{"rate":1,"x":"\ud800"}`, `{"rate":1,"x":"\udc00"}`, `{"rate":1,"x":"\ud800\u0041"}`, `{"rate":1,"x":"\ud800x"}`,
+		"{\"rate\":1,\"x\":\"\n\"}", "{\"rate\":1,\"x\":\"\x00\"}", "{\"rate\":1,\"x\":\"\xff\"}", "{\"rate\":1,\"x\":\"\xc0\x80\"}", "{\"rate\":1,\"x\":\"\xed\xa0\x80\"}", "{\"rate\":1,\"x\":\"\xf4\x90\x80\x80\"}",
+		"{\"rate\":1,\"x\":\"\xe2\x82\"}", "\ufeff{\"rate\":1}", "{\"rate\":1}\x00", "{\"rate\":1}\v", "/**/{\"rate\":1}", `{"rate":1,"x":1,"x":2}`, `{"x":1,"rate":1,"x":2}`, `{"b":1,"a":1,"rate":1,"b":2}`,
+		`{"rate":1,"a":{"x":1,"\u0078":2}}`, `{"rate":1,"\"":1,"\u0022":2}`, `{"rate":1,"a":[{"x":1,"x":1}]}`, `{"rate":1,"\ud83c\udf89":1,"🎉":2}`,
+	}
+	for _, deep := range []int{63, 64, 200_000} {
+		bodies = append(bodies, `{"rate":1,"x":`+strings.Repeat("[", deep)+strings.Repeat("]", deep)+`}`)
+	}
+	const good = `{"b":[1,-2.5e3,{"x":"\u00e4\n\ud83c\udf89\\"},true,false,null],"a":"日本","rate":12.50,"":{}}`
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 400 {
+		b := []byte(good)
+		i := random.IntN(len(b))
+		switch random.IntN(3) {
+		case 0:
+			b[i] = b[random.IntN(len(b))]
+		case 1:
+			b = slices.Delete(b, i, i+1)
+		default:
+			b = slices.Insert(b, i, b[random.IntN(len(b))])
+		}
+		bodies = append(bodies, string(b))
+	}
+	dir := t.TempDir()
+	var text strings.Builder
+	text.WriteString("format: 1\ndefaults: {grants: [log, \"http GET rates.example/v1/*\"], now: \"2026-03-01T09:00:00Z\", seed: 1}\ncases:\n")
+	read := 0
+	for i, body := range bodies {
+		v, err := abi.Unmarshal([]byte(body))
+		object, _ := v.(map[string]any)
+		rate, number := object["rate"].(json.Number)
+		want := `{error: guest_error, message: "^the rate service answered 200$"}`
+		if err == nil && number {
+			want = fmt.Sprintf(`{contains: {rate: %s}}`, rate)
+			read++
+		}
+		cassette := fmt.Sprintf(`{"format":1,"exchanges":[{"request":{"method":"GET","url":"https://rates.example/v1/EUR","address":"93.184.216.34"},"response":{"status":200,"base64":%q}}]}`,
+			base64.StdEncoding.EncodeToString([]byte(body)))
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.json", i)), []byte(cassette), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "  - {name: %q, tool: price_order, http: %d.json, args: {currency: EUR, rate: true, lines: [{name: a, price: 1}]}, want: %s}\n", fmt.Sprintf("%d %.80q", i, body), i, want)
+	}
+	if read < 60 || len(bodies)-read < 200 {
+		t.Fatalf("%d of %d bodies can be read: the table says too little", read, len(bodies))
+	}
+	cases, err := authortest.ParseCases("bodies", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lang, module := range examples(t, "order") {
+		t.Run(lang, func(t *testing.T) {
+			err := cases.Run(t.Context(), module, authortest.Bench{Dir: dir, Missing: true}, nil,
+				func(r authortest.Result) { failed(t, "body", r) }, func(authortest.Result) {})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -29,8 +29,8 @@ use std::cmp::Ordering;
 
 // ---- Reading JSON ----
 
-/// Deeper documents are absent; those of the host go to half of that.
-const NESTING: usize = 128;
+/// Deeper documents are absent; the contract has none.
+const NESTING: usize = 64;
 
 /// A JSON value as it was written: a part of a document.
 #[derive(Clone, Copy, PartialEq)]
