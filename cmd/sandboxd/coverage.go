@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/authortest"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
 	"github.com/sandboxd/sandboxd/internal/guestcode"
@@ -32,15 +33,15 @@ func percent(text string) (int, error) {
 
 // openCover loads a module so that its tests are watched. Of source in Go the compiler is
 // asked where each instruction comes from.
-func (r *testRun) openCover(ctx context.Context, g *guestFile) (*authortest.Cover, error) {
+func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) (*authortest.Cover, error) {
 	var listing *guestbuild.Listing
-	if source, _ := guestlang.Find(r.path(g.name)); g.made && source.Language == guestlang.Named("go") {
+	if source, _ := guestlang.Find(e.path(g.name)); g.made && source.Language == guestlang.Named("go") {
 		var err error
-		if listing, err = guestbuild.List(ctx, r.path(g.name)); err != nil {
+		if listing, err = guestbuild.List(ctx, e.path(g.name)); err != nil {
 			return nil, moduleError(g.name, g.wasm, err)
 		}
 	}
-	c, err := authortest.OpenCover(ctx, r.engine, g.wasm, listing)
+	c, err := authortest.OpenCover(ctx, engine, g.wasm, listing)
 	if errors.Is(err, guestcode.ErrNoNames) {
 		return nil, &commandError{What: fmt.Sprintf("%s: %v", g.name, err), Code: abi.NotFound, Exit: exitMisused}
 	}
@@ -96,7 +97,7 @@ func (r *testRun) covered(t *tested) {
 	r.say("cover   %s branches\n", strings.Join(each, "   "))
 	for _, f := range functions {
 		for _, w := range f.Never {
-			r.say("        never taken: %s  %s   %s\n", foreign(f.Function, true), r.place(w.File, w.Line, w.At), r.source(t, w.File, w.Line))
+			r.say("        never taken: %s  %s   %s\n", foreign(f.Function, true), place(w.File, w.Line, w.At), r.source(t, w.File, w.Line))
 		}
 	}
 	if least, _ := percent(r.flags.cover); ways > 0 && taken*100 < least*ways {
@@ -105,7 +106,7 @@ func (r *testRun) covered(t *tested) {
 }
 
 // place is a line of source, or an offset in the module, or what tables say.
-func (r *testRun) place(file string, line, at int) string {
+func place(file string, line, at int) string {
 	switch {
 	case line == 0 && at == 0:
 		return "table"
@@ -118,10 +119,14 @@ func (r *testRun) place(file string, line, at int) string {
 // source returns a line of the source that a module was built from, if the file lies in the
 // folder itself.
 func (r *testRun) source(t *tested, file string, line int) string {
-	if t.source == "" || line == 0 {
+	return r.sourceLine(t.source, file, line, r.flags.full)
+}
+
+func (e *env) sourceLine(dir, file string, line int, full bool) string {
+	if dir == "" || line == 0 {
 		return ""
 	}
-	data, err := os.ReadFile(filepath.Join(r.path(t.source), file))
+	data, err := os.ReadFile(filepath.Join(e.path(dir), file))
 	if err != nil {
 		return "" // it is in another package
 	}
@@ -129,7 +134,7 @@ func (r *testRun) source(t *tested, file string, line int) string {
 	if line > len(lines) {
 		return ""
 	}
-	return foreign(strings.TrimSpace(lines[line-1]), r.flags.full)
+	return foreign(strings.TrimSpace(lines[line-1]), full)
 }
 
 // mutated says which changed guards the tables notice.
@@ -163,7 +168,7 @@ func (r *testRun) mutated(t *tested, mutants []authortest.Mutant) {
 	}
 	r.say("mutate  %s, %d noticed%s\n", plural(len(mutants), "changed guard"), noticed, more)
 	for _, m := range left {
-		r.say("        %s  %s   %s: %s   %s\n", r.palette(r.stdout).red("SURVIVED"), r.place(m.File, m.Line, m.At), foreign(m.ID, true), m.Change, r.source(t, m.File, m.Line))
+		r.say("        %s  %s   %s: %s   %s\n", r.palette(r.stdout).red("SURVIVED"), place(m.File, m.Line, m.At), foreign(m.ID, true), m.Change, r.source(t, m.File, m.Line))
 		r.say("                  no row tells them apart; %q comes by\n", foreign(m.Row, r.flags.full))
 	}
 	if bar, _ := percent(r.flags.mutate); noticed*100 < bar*(noticed+len(left)) {

@@ -249,7 +249,7 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 	}
 	t := &tested{file: path, wasm: g.wasm}
 	if r.flags.cover != "" || r.flags.mutate != "" {
-		if t.cover, err = r.openCover(ctx, g); err != nil {
+		if t.cover, err = r.openCover(ctx, r.engine, g); err != nil {
 			return nil, err
 		}
 		t.module = t.cover.Module()

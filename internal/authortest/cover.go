@@ -72,11 +72,18 @@ func (c *Cover) Watched() *host.Module { return c.probed.Module(0, c.seen) }
 // left out of what is watched: no row says what it answers to that.
 func (c *Cover) Guard(name string) Maker {
 	make := ModuleGuard(c.Watched(), name, host.Limits{})
-	return func(ctx context.Context, settings json.RawMessage, kv host.KVStore, spent func(host.Receipt)) (flow.Guard, error) {
-		c.install(1)
-		defer c.install(-1)
-		return make(ctx, settings, kv, spent)
+	return func(ctx context.Context, settings json.RawMessage, kv host.KVStore, spent func(host.Receipt)) (guard flow.Guard, err error) {
+		c.Installing(func() { guard, err = make(ctx, settings, kv, spent) })
+		return guard, err
 	}
+}
+
+// Installing calls f, which makes a guard of the module that is watched: what that is asked
+// before it is trusted is left out.
+func (c *Cover) Installing(f func()) {
+	c.install(1)
+	defer c.install(-1)
+	f()
 }
 
 func (c *Cover) install(n int) {
@@ -192,6 +199,42 @@ func (c *Cover) Functions() []Covered {
 		all = append(all, sum)
 	}
 	return all
+}
+
+// A Step is a way that was taken where a function branches.
+type Step struct {
+	Function string `json:"function"`
+	From     Way    `json:"from"`
+	To       Way    `json:"to"`
+}
+
+// Path returns the ways that were taken since the last call of [Cover.Row], in the order of
+// the code.
+func (c *Cover) Path() []Step {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := func(site guestcode.Site, at int) Way {
+		w := Way{Line: site.Line, At: at}
+		if site.Line > 0 {
+			w.File = site.Name()
+		}
+		return w
+	}
+	var path []Step
+	taken := func(block int) bool { return block >= 0 && c.row != nil && c.row[block/64]>>(block%64)&1 != 0 }
+	for _, f := range c.code.Functions {
+		for _, b := range f.Branches {
+			if !taken(c.block(f.Index, b.At)) {
+				continue
+			}
+			for _, w := range b.Ways {
+				if taken(c.block(f.Index, w.To)) {
+					path = append(path, Step{Function: f.Name, From: at(b.Site, b.At), To: at(w.Site, w.To)})
+				}
+			}
+		}
+	}
+	return path
 }
 
 // entry returns the block that a function begins with.

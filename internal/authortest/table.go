@@ -363,6 +363,9 @@ func ParseQuestion(name string, data []byte) (*Question, error) {
 	return q, s.err()
 }
 
+// Says reports whether the question itself has a member, such as "phase".
+func (q *Question) Says(member string) bool { return q.overlay.members[member] != nil }
+
 // For returns the question as it is put to a guard, but for the nonce. An error says
 // what is wrong with it, or that its arguments are such that no guard is asked.
 func (q *Question) For(g flow.Guard) (abi.Question, error) { return q.overlay.question(g) }

@@ -113,7 +113,7 @@ func (r *reader) branch(f *Function, i int) (Branch, bool) {
 	if r.code.golang && (r.afterCall(i) || r.adds(taken) || r.adds(not)) {
 		return Branch{}, false
 	}
-	return Branch{At: in.Start, Ways: [2]Way{r.way(f, i, taken), r.way(f, i, not)}}, true
+	return Branch{At: in.Start, Site: f.sites[in.Start], Ways: [2]Way{r.way(f, i, taken), r.way(f, i, not)}}, true
 }
 
 func (r *reader) way(f *Function, branch, to int) Way {

@@ -52,6 +52,7 @@ type Site struct {
 // A Branch is a place where the code goes one of two ways.
 type Branch struct {
 	At   int    // offset of the instruction
+	Site Site   // where it is
 	Ways [2]Way // when the condition holds, and when it does not
 }
 
