@@ -97,9 +97,9 @@ TOOL(output) {
 
 // logs fills the log.
 TOOL(logs) {
-	static char line[4200];
+	static char line[800];
 	say("{\"message\":\"");
-	for (uint32_t i = 0; i < 4000; i++) out[used++] = 'x';
+	for (uint32_t i = 0; i < 700; i++) out[used++] = 'x';
 	say("\"}");
 	for (uint32_t i = 0; i < used; i++) line[i] = out[i];
 	for (;;) host_log(line, used);
