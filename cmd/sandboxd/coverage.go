@@ -32,7 +32,7 @@ func percent(text string) (int, error) {
 }
 
 // openCover loads a module so that its tests are watched. Of source in Go the compiler is
-// asked where each instruction comes from.
+// asked where each instruction comes from; of policies in Rego the rules are known.
 func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) (*authortest.Cover, error) {
 	var listing *guestbuild.Listing
 	if source, _ := guestlang.Find(e.path(g.name)); g.made && source.Language == guestlang.Named("go") {
@@ -40,6 +40,9 @@ func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) 
 		if listing, err = guestbuild.List(ctx, e.path(g.name)); err != nil {
 			return nil, moduleError(g.name, g.wasm, err)
 		}
+	}
+	if g.built.Named != nil {
+		listing = &guestbuild.Listing{Wasm: g.built.Named}
 	}
 	c, err := authortest.OpenCover(ctx, engine, g.wasm, listing)
 	if errors.Is(err, guestcode.ErrNoNames) {

@@ -154,7 +154,7 @@ type Covered struct {
 	Function string `json:"function"`
 	Ways     int    `json:"ways"`
 	Taken    int    `json:"taken"`
-	Never    []Way  `json:"never,omitempty"` // those that were not taken
+	Never    []Way  `json:"never,omitempty"` // those that were not taken; only the beginning where lines are not known
 }
 
 // A Way is a way through a function.
@@ -193,8 +193,11 @@ func (c *Cover) Functions() []Covered {
 				count(c.block(f.Index, w.To), w.Site, w.To)
 			}
 		}
-		if sum.Taken == 0 { // one line says it
+		switch {
+		case sum.Taken == 0: // one line says it
 			sum.Never = sum.Never[:1]
+		case f.Site.Line == 0: // places that nobody can find
+			sum.Never = nil
 		}
 		all = append(all, sum)
 	}

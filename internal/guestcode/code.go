@@ -15,6 +15,7 @@ import (
 	"iter"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sandboxd/sandboxd/host/wasmbin"
@@ -29,6 +30,7 @@ type Code struct {
 	packages  map[string]bool   // of the author
 	mine      map[int]bool      // Functions, by index
 	golang    bool              // compiled by Go, whose calls and branches have a form of their own
+	rego      bool              // compiled by OPA, whose functions are rules
 	Functions []*Function       // of the author, in the order of the module
 }
 
@@ -66,8 +68,8 @@ type Way struct {
 var ErrNoNames = errors.New("the module has no names of functions: build it from source, or keep the custom section \"name\"")
 
 // Read reads the code of a module. The listing is that of its source, or nil for a module
-// that was not built from source in Go; if it is of other code than the module's, that is an
-// error.
+// that was not built from source; if it is of other code than the module's, that is an
+// error. A listing without functions only has their names, in its module.
 func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 	bin, err := wasmbin.Decode(wasm)
 	if err != nil {
@@ -89,18 +91,20 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 	}
 	for _, name := range c.names {
 		c.golang = c.golang || name == "runtime.morestack"
+		c.rego = c.rego || name == "opa_eval_ctx_new"
 	}
-	listed := map[string]*guestbuild.Function{}
-	if listing != nil {
+	listed := listing != nil && listing.Functions != nil
+	functions := map[string]*guestbuild.Function{}
+	if listed {
 		for i, f := range listing.Functions {
-			listed[linked(f.Name)] = &listing.Functions[i]
+			functions[linked(f.Name)] = &listing.Functions[i]
 			c.packages[path.Dir(f.Steps[0].File)] = true
 		}
 	}
 	for i, body := range bin.Bodies() {
 		name := c.names[uint32(c.imported+i)]
-		of := listed[name]
-		if listing != nil && of == nil || listing == nil && !c.own(name) {
+		of := functions[name]
+		if listed && of == nil || !listed && !c.own(name) {
 			continue
 		}
 		f := &Function{Index: i, Name: short(name)}
@@ -154,10 +158,20 @@ var boring = regexp.MustCompile(`\.(main|init(\.\d+)?|map\.init\.\d+)$`)
 var notOwn = regexp.MustCompile(`^(sbx_|sandboxd|__|_start$|_initialize$|mem(cpy|set|move|cmp|chr)$|malloc$|free$|calloc$|realloc$|str[a-z]+$|` +
 	`~|sdk/|.*/sandboxd/|(<.* as )?(core|alloc|std|sandboxd|compiler_builtins|dlmalloc)::|_ZN(4core|5alloc|3std|8sandboxd|17compiler_builtins|8dlmalloc)|_R.*(4core|5alloc|3std|8sandboxd)|rust_|__rust)`)
 
+// rules begins the names of the rules of a guard in Rego.
+const rules = "g0.data.guard."
+
+// copied are the rules of sandboxd.rego, which every policy has a copy of.
+var copied = []string{"answer", "denial", "first_denial", "hint", "verdict"}
+
 // own reports whether a function is the author's, by its name alone.
 func (c *Code) own(name string) bool {
 	if c.golang {
 		return strings.HasPrefix(name, "main.") && !boring.MatchString(name)
+	}
+	if c.rego {
+		rule, is := strings.CutPrefix(name, rules)
+		return is && !slices.Contains(copied, rule)
 	}
 	return name != "" && !notOwn.MatchString(name)
 }
@@ -174,7 +188,7 @@ func short(name string) string {
 	if i := strings.LastIndexByte(name, '/'); i >= 0 && !strings.Contains(name, " ") {
 		name = name[i+1:]
 	}
-	return strings.TrimPrefix(name, "main.")
+	return strings.TrimPrefix(strings.TrimPrefix(name, "main."), rules)
 }
 
 // to is the site as where code goes.

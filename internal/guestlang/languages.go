@@ -124,5 +124,5 @@ func buildGo(ctx context.Context, s Source, cacheDir string) (Result, error) {
 
 func buildRego(ctx context.Context, s Source, _ string) (Result, error) {
 	r, err := regobuild.Build(ctx, s.Dir)
-	return Result{Wasm: r.Wasm, Toolchain: "opa " + r.OPA, Took: r.Took}, err
+	return Result{Wasm: r.Wasm, Named: r.Named, Toolchain: "opa " + r.OPA, Took: r.Took}, err
 }
