@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ var ErrNoArtifacts = errors.New("artifact service is not initialized")
 
 // Artifacts keeps named, versioned files beside sessions. Names that begin with
 // "user:" belong to the user and are seen in all sessions; all others belong to
-// one session. Implementations are safe for concurrent use; parts they take and
-// return must not be changed.
+// one session. Implementations are safe for concurrent use, and share nothing with
+// their callers, who may change the parts they gave and got.
 type Artifacts interface {
 	// Save stores a new version and returns its number: 1, 2, and so on.
 	Save(ctx context.Context, key session.Key, name string, part *genai.Part) (int64, error)
@@ -86,7 +87,7 @@ func (m *MemoryArtifacts) Save(_ context.Context, key session.Key, name string, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := keyOf(key, name)
-	m.versions[k] = append(m.versions[k], part)
+	m.versions[k] = append(m.versions[k], clonePart(part))
 	return int64(len(m.versions[k])), nil
 }
 
@@ -101,7 +102,15 @@ func (m *MemoryArtifacts) Load(_ context.Context, key session.Key, name string, 
 	if version < 1 || version > int64(len(all)) {
 		return nil, fmt.Errorf("artifact not found: %w", fs.ErrNotExist)
 	}
-	return all[version-1], nil
+	return clonePart(all[version-1]), nil
+}
+
+func clonePart(p *genai.Part) *genai.Part {
+	c := session.CloneContent(&genai.Content{Parts: []*genai.Part{p}}).Parts[0]
+	if c.InlineData != nil {
+		c.InlineData.Data = bytes.Clone(c.InlineData.Data)
+	}
+	return c
 }
 
 // List implements [Artifacts].
