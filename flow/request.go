@@ -42,10 +42,11 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	if req.Contents, err = s.contents(); err != nil {
 		return false, err
 	}
-	if s.edited() {
+	if req.edited = s.edited(); req.edited {
 		for i, c := range req.Contents {
 			req.Contents[i] = session.CloneContent(c)
 		}
+		req.Config.ResponseJsonSchema = ownSchema(req.Config.ResponseJsonSchema)
 	}
 	if err := s.requireStructured(req); err != nil {
 		return false, err
@@ -70,7 +71,7 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 }
 
 // edited reports whether somebody but the model gets the request, and may change
-// contents that later requests share with it.
+// contents and schemas that later requests share with it.
 func (f *agentRun) edited() bool {
 	processes := func(v any) bool { _, ok := v.(RequestProcessor); return ok }
 	return slices.ContainsFunc(f.hooks, func(h Hooks) bool { return h.BeforeModel != nil || h.OnModelError != nil }) ||

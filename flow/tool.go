@@ -280,6 +280,9 @@ func (r *Request) Pack(tool Tool) error {
 		return nil
 	}
 	d := declaration(spec)
+	if r.edited {
+		d.ParametersJsonSchema, d.ResponseJsonSchema = ownSchema(d.ParametersJsonSchema), ownSchema(d.ResponseJsonSchema)
+	}
 	for _, t := range r.Config.Tools {
 		if t != nil && t.FunctionDeclarations != nil {
 			t.FunctionDeclarations = append(t.FunctionDeclarations, d)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 	"google.golang.org/genai"
@@ -448,6 +449,31 @@ func TestDigits(t *testing.T) {
 			talk{set: open(t, tr, mcp.Config{})}.says(t, []string{string(want), string(want), `{"output":"1.10"}`, `{"output":"text"}`},
 				call("exact"), call("exact_alone"), call("exact_text"), call("none"))
 		})
+	}
+}
+
+// Each request has schemas of its own: what is changed in one is in no other.
+func TestDeclaredSchemasAreTheRequests(t *testing.T) {
+	var declared []string
+	k := talk{set: open(t, stream(t, newServer(nil)), mcp.Config{}), model: &flowtest.Model{OnRequest: func(req *flow.Request, _ bool) {
+		for _, d := range req.Config.Tools[0].FunctionDeclarations {
+			if d.Name != "count" {
+				continue
+			}
+			both, err := json.Marshal([]any{d.ParametersJsonSchema, d.ResponseJsonSchema})
+			if err != nil {
+				t.Fatal(err)
+			}
+			declared = append(declared, string(both))
+			for _, s := range []any{d.ParametersJsonSchema, d.ResponseJsonSchema} {
+				s.(*jsonschema.Schema).Properties["n"] = &jsonschema.Schema{Type: "string"}
+				s.(*jsonschema.Schema).Required = append(s.(*jsonschema.Schema).Required[:0], "edited")
+			}
+		}
+	}}}
+	k.says(t, []string{`{"output":{"n":7}}`}, call("count"))
+	if len(declared) != 2 || declared[0] != declared[1] || !strings.Contains(declared[0], `"required":["n"]`) {
+		t.Errorf("declared\n%s", strings.Join(declared, "\n"))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // A tool is one tool of a server, over the connection that listed it.
 type tool struct {
 	spec     flow.Spec
-	output   *jsonschema.Schema // of the structured content, not of the result; nil: unknown
+	output   any // as listed: the schema of the structured content, not of the result; nil: unknown
 	resolved *jsonschema.Resolved
 	set      *Toolset
 	session  *sdk.ClientSession
@@ -32,13 +32,17 @@ func (t *tool) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error 
 	if t.output == nil {
 		return nil
 	}
+	own, err := schema(t.output) // which hooks may change
+	if err != nil {
+		return err
+	}
 	for _, tools := range req.Config.Tools {
 		if tools == nil {
 			continue
 		}
 		for _, d := range tools.FunctionDeclarations {
 			if d.Name == t.spec.Name {
-				d.ResponseJsonSchema = t.output
+				d.ResponseJsonSchema = own
 			}
 		}
 	}
