@@ -101,7 +101,7 @@ func (a *artifactsOf) Read(_ context.Context, name string, version, offset int64
 }
 
 func (a *artifactsOf) Save(_ context.Context, name, mime string, data []byte) (int64, error) {
-	if err := flow.ValidArtifactName(name); err != nil {
+	if err := session.ValidArtifactName(name); err != nil {
 		return 0, err
 	}
 	part := genai.NewPartFromBytes(append([]byte(nil), data...), mime)

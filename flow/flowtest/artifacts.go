@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -142,6 +143,15 @@ func testArtifactsRefuse(t *testing.T, a flow.Artifacts, _ []session.Key) {
 	}
 	if _, err := a.Save(t.Context(), artifactHome, "f", nil); err == nil {
 		t.Error("an artifact may be nothing")
+	}
+	for _, part := range []*genai.Part{
+		genai.NewPartFromText(strings.Repeat("x", session.MaxArtifact)),
+		genai.NewPartFromBytes(make([]byte, session.MaxArtifact), "a/b"),
+		genai.NewPartFromFunctionResponse("f", map[string]any{"a": strings.Repeat("x", session.MaxArtifact)}),
+	} {
+		if _, err := a.Save(t.Context(), artifactHome, "f", part); !errors.Is(err, session.ErrTooLarge) {
+			t.Errorf("an artifact of more than %d bytes: %v", session.MaxArtifact, err)
+		}
 	}
 	lists(t, a, artifactHome)
 }

@@ -90,6 +90,10 @@ func (s *Store) Delete(ctx context.Context, key session.Key) error {
 		if err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM artifacts WHERE tenant = ? AND app = ? AND user = ? AND session = ?`,
+			key.Tenant, key.App, key.User, key.ID); err != nil {
+			return err
+		}
 		_, err = tx.ExecContext(ctx, `DELETE FROM sessions WHERE row = ?`, row)
 		return err
 	})
