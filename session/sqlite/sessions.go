@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandboxd/sandboxd/session"
@@ -63,6 +64,32 @@ func (s *Store) List(ctx context.Context, tenant, app, user string) ([]session.K
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %s: %w", user, err)
+	}
+	return keys, nil
+}
+
+// Recent returns the n sessions of a user that were updated last, the newest first.
+func (s *Store) Recent(ctx context.Context, tenant, app, user string, n int) ([]session.Key, error) {
+	type dated struct {
+		id      string
+		updated time.Time
+	}
+	var all []dated
+	err := s.view(ctx, func(tx *sql.Tx) error {
+		return each(ctx, tx, func(scan func(...any) error) error {
+			var d dated
+			err := scan(&d.id, (*stamp)(&d.updated))
+			all = append(all, d)
+			return err
+		}, `SELECT id, updated FROM sessions WHERE tenant = ? AND app = ? AND user = ? ORDER BY id`, tenant, app, user)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions of %s: %w", user, err)
+	}
+	slices.SortStableFunc(all, func(a, b dated) int { return b.updated.Compare(a.updated) })
+	var keys []session.Key
+	for _, d := range all[:min(n, len(all))] {
+		keys = append(keys, session.Key{Tenant: tenant, App: app, User: user, ID: d.id})
 	}
 	return keys, nil
 }
