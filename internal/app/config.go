@@ -227,7 +227,8 @@ func (c Compact) flow() (*flow.Compaction, error) {
 
 // Artifacts are files offered to tools.
 type Artifacts struct {
-	Dir string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
+	Dir       string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
+	SaveFiles bool   `yaml:"save_files,omitempty" doc:"true: files that come with a message are kept as artifacts, and the model is told their names instead"`
 }
 
 // Secret says where a secret comes from: one of the two.
