@@ -10,22 +10,8 @@ import (
 
 	"google.golang.org/genai"
 
-	"github.com/sandboxd/sandboxd/flow"
-	"github.com/sandboxd/sandboxd/flow/flowtest"
 	"github.com/sandboxd/sandboxd/session"
 )
-
-func TestArtifacts(t *testing.T) {
-	flowtest.TestArtifacts(t, func(t *testing.T, keys []session.Key) flow.Artifacts {
-		s := openStore(t, filepath.Join(t.TempDir(), "s.db"))
-		for _, key := range keys {
-			if _, err := s.Create(t.Context(), key, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return s.Artifacts()
-	})
-}
 
 // Artifacts outlive the process that saved them, and end with their session; those of
 // the user stay.
