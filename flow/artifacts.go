@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,37 +20,17 @@ var ErrNoArtifacts = errors.New("artifact service is not initialized")
 
 // Artifacts keeps named, versioned files beside sessions. Names that begin with
 // "user:" belong to the user and are seen in all sessions; all others belong to
-// one session. Implementations are safe for concurrent use; parts they take and
-// return must not be changed.
+// one session. Implementations are safe for concurrent use, and share nothing with
+// their callers, who may change the parts they gave and got.
 type Artifacts interface {
-	// Save stores a new version and returns its number: 1, 2, and so on.
+	// Save stores a new version and returns its number: 1, 2, and so on. What
+	// [session.ValidArtifact] refuses is an error.
 	Save(ctx context.Context, key session.Key, name string, part *genai.Part) (int64, error)
 	// Load returns a version, or the newest for version 0. An error that
 	// matches [fs.ErrNotExist] means that there is none.
 	Load(ctx context.Context, key session.Key, name string, version int64) (*genai.Part, error)
 	// List returns the names, sorted.
 	List(ctx context.Context, key session.Key) ([]string, error)
-}
-
-// ValidArtifactName reports whether s may name an artifact: 1 to 512 bytes of
-// path segments joined by '/', none of them empty, "." or "..", after an
-// optional "user:"; no backslash, colon or control character.
-func ValidArtifactName(s string) error {
-	rest := strings.TrimPrefix(s, string(session.ScopeUser))
-	if len(s) > 512 || rest == "" {
-		return fmt.Errorf("artifact name: %d bytes: want 1 to 512", len(s))
-	}
-	for seg := range strings.SplitSeq(rest, "/") {
-		if seg == "" || seg == "." || seg == ".." {
-			return fmt.Errorf("artifact name %q: segment %q is not allowed", escape(s, 80), seg)
-		}
-	}
-	for _, r := range rest {
-		if r < ' ' || r == '\\' || r == ':' || r == 0x7f {
-			return fmt.Errorf("artifact name %q: %U is not allowed", escape(s, 80), r)
-		}
-	}
-	return nil
 }
 
 // NewMemoryArtifacts returns an empty store that forgets when the process ends.
@@ -77,16 +58,13 @@ func keyOf(key session.Key, name string) artifactKey {
 
 // Save implements [Artifacts].
 func (m *MemoryArtifacts) Save(_ context.Context, key session.Key, name string, part *genai.Part) (int64, error) {
-	if err := ValidArtifactName(name); err != nil {
+	if err := session.ValidArtifact(name, part); err != nil {
 		return 0, err
-	}
-	if part == nil {
-		return 0, fmt.Errorf("artifact %s: no content", name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := keyOf(key, name)
-	m.versions[k] = append(m.versions[k], part)
+	m.versions[k] = append(m.versions[k], clonePart(part))
 	return int64(len(m.versions[k])), nil
 }
 
@@ -101,7 +79,15 @@ func (m *MemoryArtifacts) Load(_ context.Context, key session.Key, name string, 
 	if version < 1 || version > int64(len(all)) {
 		return nil, fmt.Errorf("artifact not found: %w", fs.ErrNotExist)
 	}
-	return all[version-1], nil
+	return clonePart(all[version-1]), nil
+}
+
+func clonePart(p *genai.Part) *genai.Part {
+	c := session.CloneContent(&genai.Content{Parts: []*genai.Part{p}}).Parts[0]
+	if c.InlineData != nil {
+		c.InlineData.Data = bytes.Clone(c.InlineData.Data)
+	}
+	return c
 }
 
 // List implements [Artifacts].

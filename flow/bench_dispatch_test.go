@@ -29,7 +29,7 @@ func benchDispatch(b *testing.B, guards ...Guard) {
 	}
 	key := session.Key{App: "a", User: "u", ID: "s"}
 	table := &toolTable{}
-	if _, err := table.add(tool); err != nil {
+	if _, err := table.add(tool, ""); err != nil {
 		b.Fatal(err)
 	}
 	var s *step

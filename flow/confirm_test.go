@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -628,5 +629,54 @@ func TestImport(t *testing.T) {
 	}
 	if qs, _ := w.store.Questions(t.Context(), home); len(qs) != 2 {
 		t.Errorf("questions %v", qs)
+	}
+}
+
+// What a tool asks about is JSON, and its own copy; what is none asks nobody, and the
+// call beside it is stored like any other.
+func TestPayloads(t *testing.T) {
+	number := 7
+	shared := map[string]any{}
+	for _, c := range []struct {
+		name    string
+		payload any
+		want    string // the payload in the question; empty: there is none
+	}{
+		{"a struct", struct{ A *int }{&number}, `{"A":7}`},
+		{"a number", json.Number("9007199254740993"), "9007199254740993"},
+		{"a map", shared, `{"list":["as asked"]}`},
+		{"nothing", nil, "null"},
+		{"a function", func() {}, ""},
+		{"a channel inside", map[string]any{"then": make(chan int)}, ""},
+		{"no number", math.NaN(), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(call("c1", "tool", `{}`), call("c2", "pay", `{}`)))
+			pay := tool("pay")
+			shared["list"] = []any{"as asked"}
+			w.agent.Tools = []flow.Tool{handler("tool", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+				err := ctx.RequestConfirmation("sure?", c.payload)
+				shared["list"].([]any)[0] = "changed"
+				return okResponse, err
+			}), pay}
+			o := w.run(flow.Text("go"))
+			if len(o.errs) > 0 || len(pay.Calls()) != 1 || o.response("c2") != okResponse {
+				t.Fatalf("errors %v, %d calls beside it, whose response is %s", o.errs, len(pay.Calls()), o.response("c2"))
+			}
+			for _, ev := range w.stored().Events {
+				if _, err := json.Marshal(ev); err != nil {
+					t.Errorf("a stored event is no JSON: %v", err)
+				}
+			}
+			if c.want == "" {
+				if !strings.HasPrefix(o.errorOf("c1"), "confirmation: payload: ") || len(o.questions()) != 0 {
+					t.Errorf("the model reads %q, %d questions", o.errorOf("c1"), len(o.questions()))
+				}
+				return
+			}
+			if got := toJSON(t, o.questions()[0].Args["toolConfirmation"].(map[string]any)["payload"]); got != c.want {
+				t.Errorf("asked with %s, want %s", got, c.want)
+			}
+		})
 	}
 }

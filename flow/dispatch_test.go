@@ -523,15 +523,15 @@ func TestToolNames(t *testing.T) {
 	}{
 		{"two", []string{"one", "two"}, ""},
 		{"of ADK's users", []string{"getWeather", "Get_Weather"}, ""},
-		{"the same", []string{"one", "two", "one"}, `duplicate tool: "one"`},
-		{"none", []string{""}, `tool "": the name is reserved`},
-		{"the confirmation", []string{"adk_request_confirmation"}, `tool "adk_request_confirmation": the name is reserved`},
-		{"another of ADK's", []string{"adk_other"}, `tool "adk_other": the name is reserved`},
-		{"ours", []string{"sandboxd_x"}, `tool "sandboxd_x": the name is reserved`},
-		{"transfer", []string{"transfer_to_agent"}, `tool "transfer_to_agent": the name is reserved`},
-		{"structured output", []string{"set_model_response"}, `tool "set_model_response": the name is reserved`},
-		{"tasks", []string{"finish_task"}, `tool "finish_task": the name is reserved`},
-		{"streams", []string{"stop_streaming"}, `tool "stop_streaming": the name is reserved`},
+		{"the same", []string{"one", "two", "one"}, `duplicate tool: "one": offered twice by agent "agent"`},
+		{"none", []string{""}, `tool "": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"the confirmation", []string{"adk_request_confirmation"}, `tool "adk_request_confirmation": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"another of ADK's", []string{"adk_other"}, `tool "adk_other": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"ours", []string{"sandboxd_x"}, `tool "sandboxd_x": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"transfer", []string{"transfer_to_agent"}, `tool "transfer_to_agent": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"structured output", []string{"set_model_response"}, `tool "set_model_response": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"tasks", []string{"finish_task"}, `tool "finish_task": the name is reserved: offered by agent "agent", and the framework's own`},
+		{"streams", []string{"stop_streaming"}, `tool "stop_streaming": the name is reserved: offered by agent "agent", and the framework's own`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)

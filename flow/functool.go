@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -14,7 +15,9 @@ import (
 // NewTool returns a tool that is a Go function. In must be a struct or a map, or
 // a pointer to one. A schema that spec leaves out is inferred from the type, as
 // [jsonschema.For] does; arguments and result are checked against the schemas
-// by the dispatcher. The function runs in this process, without a sandbox.
+// by the dispatcher. A number that lands in an interface is a [json.Number], with
+// every digit that the model gave. The function runs in this process, without a
+// sandbox.
 //
 // A spec without a name, a type without a schema and a nil function are mistakes
 // of the program, and panic.
@@ -57,7 +60,9 @@ func (t *funcTool[In, Out]) Spec() *Spec { return &t.spec }
 
 func (t *funcTool[In, Out]) Run(ctx *ToolContext, permit Permit) (Outcome, error) {
 	var in In
-	if err := json.Unmarshal(permit.Args(), &in); err != nil {
+	d := json.NewDecoder(bytes.NewReader(permit.Args()))
+	d.UseNumber()
+	if err := d.Decode(&in); err != nil {
 		return Outcome{}, &CallError{Code: abi.ArgsInvalid, Text: fmt.Sprintf("%s: %v", abi.ArgsInvalid, err)}
 	}
 	out, err := t.handle(ctx, in)

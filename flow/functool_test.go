@@ -32,6 +32,7 @@ func TestTypedTools(t *testing.T) {
 		return s
 	}
 	echo := func(_ *flow.ToolContext, in query) (query, error) { return in, nil }
+	const untyped = `{"a":9007199254740993,"b":1.0,"c":0.12345678901234567891,"d":[{"e":1.10}],"f":1e300}`
 	for _, c := range []struct {
 		name string
 		tool flow.Tool
@@ -39,7 +40,6 @@ func TestTypedTools(t *testing.T) {
 		want string // of the response; a prefix
 	}{
 		{"as told", flow.NewTool(spec(nil), echo), `{"city":"Oslo","days":3,"limit":9}`, `{"city":"Oslo","days":3,"limit":9}`},
-		{"a whole number with a point", flow.NewTool(spec(nil), func(_ *flow.ToolContext, in map[string]any) (map[string]any, error) { return in, nil }), `{"n":1.0}`, `{"n":1}`},
 		{"missing", flow.NewTool(spec(nil), echo), `{"days":3}`, `{"error":"validating root: required: missing properties: [\"city\"]"}`},
 		{"unknown", flow.NewTool(spec(nil), echo), `{"city":"Oslo","town":"x"}`, `{"error":"validating root: unexpected additional properties [\"town\"]"}`},
 		{"wrong type", flow.NewTool(spec(nil), echo), `{"city":7}`, `{"error":"validating root: validating /properties/city: type: 7 has type \"integer\", want \"string\"}`},
@@ -62,6 +62,15 @@ func TestTypedTools(t *testing.T) {
 		{"a panic", flow.NewTool(spec(nil), func(*flow.ToolContext, query) (forecast, error) { panic(errors.New("lost it")) }), `{"city":"Oslo"}`,
 			`{"error":"panic in tool \"tool\": lost it"}`},
 		{"a pointer", flow.NewTool(spec(nil), func(_ *flow.ToolContext, in *query) (*query, error) { return in, nil }), `{"city":"Oslo"}`, `{"city":"Oslo"}`},
+		{"numbers without a type keep their text", flow.NewTool(spec(nil), func(_ *flow.ToolContext, in map[string]any) (map[string]any, error) { return in, nil }),
+			untyped, untyped},
+		{"and in a field", flow.NewTool(spec(nil), func(_ *flow.ToolContext, in struct {
+			Any  any            `json:"any"`
+			List []any          `json:"list"`
+			Map  map[string]any `json:"map"`
+		}) (any, error) {
+			return in, nil
+		}), `{"any":` + untyped + `,"list":[` + untyped + `],"map":` + untyped + `}`, `{"any":` + untyped + `,"list":[` + untyped + `],"map":` + untyped + `}`},
 		{"numbers keep their text", flow.NewTool(spec(nil), func(_ *flow.ToolContext, in map[string]json.Number) (map[string]json.Number, error) { return in, nil }),
 			`{"a":9007199254740993,"b":1.0,"c":1e300}`, `{"a":9007199254740993,"b":1.0,"c":1e300}`},
 	} {

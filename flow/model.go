@@ -43,7 +43,9 @@ type Request struct {
 	Contents []*genai.Content
 	Config   *genai.GenerateContentConfig // never nil once the request is built
 
-	tools *toolTable
+	tools  *toolTable
+	edited bool   // somebody but the model may change it
+	by     string // who offers what is packed now; empty: a hook
 }
 
 // AppendInstructions adds text to the system instruction, separated from what is

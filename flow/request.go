@@ -42,11 +42,13 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	if req.Contents, err = s.contents(); err != nil {
 		return false, err
 	}
-	if s.edited() {
+	if req.edited = s.edited(); req.edited {
 		for i, c := range req.Contents {
 			req.Contents[i] = session.CloneContent(c)
 		}
+		req.Config.ResponseJsonSchema = ownSchema(req.Config.ResponseJsonSchema)
 	}
+	req.by = byFramework
 	if err := s.requireStructured(req); err != nil {
 		return false, err
 	}
@@ -54,27 +56,35 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 		return false, err
 	}
 	s.removeDisplayNames(req)
-	for _, t := range s.tools {
-		if err := prepare(cc, req, t); err != nil {
+	for _, o := range s.tools {
+		req.by = o.by
+		if err := prepare(cc, req, o.tool); err != nil {
 			return false, err
 		}
 	}
 	for _, set := range s.sets {
 		if p, ok := set.(RequestProcessor); ok {
+			req.by = bySet(set)
 			if err := process(p, cc, req); err != nil {
 				return false, fmt.Errorf("tool set %q: %w", set.Name(), err)
 			}
 		}
 	}
+	req.by = ""
 	return false, nil
 }
 
+// byFramework is who offers transfer_to_agent and its like.
+const byFramework = "the framework"
+
+func bySet(set Toolset) string { return fmt.Sprintf("tool set %q", set.Name()) }
+
 // edited reports whether somebody but the model gets the request, and may change
-// contents that later requests share with it.
+// contents and schemas that later requests share with it.
 func (f *agentRun) edited() bool {
 	processes := func(v any) bool { _, ok := v.(RequestProcessor); return ok }
 	return slices.ContainsFunc(f.hooks, func(h Hooks) bool { return h.BeforeModel != nil || h.OnModelError != nil }) ||
-		slices.ContainsFunc(f.tools, func(t Tool) bool { return processes(t) }) ||
+		slices.ContainsFunc(f.tools, func(o offer) bool { return processes(o.tool) }) ||
 		slices.ContainsFunc(f.sets, func(t Toolset) bool { return processes(t) })
 }
 
@@ -132,14 +142,9 @@ func (f *agentRun) listTools(ctx context.Context) error {
 	if len(f.tree.targets(f.agent)) > 0 {
 		f.own = append(f.own, newTransferTool(f.tree.targets(f.agent)))
 	}
-	tools := append([]Tool{}, f.agent.Tools...)
+	tools := append([]offer{}, f.agent.ownOffers()...)
 	if f.agent.Mode == Task {
-		tools = append(tools, newFinishTool(f.agent, f.task))
-	}
-	for _, sub := range f.agent.Agents {
-		if t := newDelegate(sub); t != nil {
-			tools = append(tools, t)
-		}
+		tools = slices.Insert(tools, len(f.agent.Tools), offer{newFinishTool(f.agent, f.task), byFramework})
 	}
 	rc := &f.callbackContext(ctx, f.agent.Name, nil).Context
 	for _, set := range f.agent.Toolsets {
@@ -147,7 +152,9 @@ func (f *agentRun) listTools(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("failed to extract tools from the tool set %q: %w", set.Name(), err)
 		}
-		tools = append(tools, listed...)
+		for _, t := range listed {
+			tools = append(tools, offer{t, bySet(set)})
+		}
 		f.sets = append(f.sets, set)
 	}
 	f.tools = tools
@@ -157,9 +164,12 @@ func (f *agentRun) listTools(ctx context.Context) error {
 // table is the table of what can be executed, as it would be packed.
 func (f *agentRun) table() *toolTable {
 	t := &toolTable{}
-	for _, tool := range slices.Concat(f.own, f.tools) {
-		if executable(tool) {
-			_, _ = t.add(tool) // what cannot be added fails the request that follows
+	for _, tool := range f.own {
+		_, _ = t.add(tool, byFramework) // what cannot be added fails the request that follows
+	}
+	for _, o := range f.tools {
+		if executable(o.tool) {
+			_, _ = t.add(o.tool, o.by)
 		}
 	}
 	return t

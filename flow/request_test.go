@@ -3,11 +3,13 @@ package flow_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/flow"
@@ -186,4 +188,86 @@ func TestVerbsOfContexts(t *testing.T) {
 	if has(&flow.Context{}, "SetState") {
 		t.Error("a provider or toolset can write state")
 	}
+}
+
+// An editingTool changes the schemas that it finds in a request.
+type editingTool struct{ *flowtest.Tool }
+
+func (t editingTool) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error {
+	editSchemas(req)
+	return nil
+}
+
+func editSchemas(req *flow.Request) {
+	edit := func(v any) {
+		switch s := v.(type) {
+		case *jsonschema.Schema:
+			s.Description = "edited"
+			s.Required[0] = "edited"
+			s.Enum[0].(map[string]any)["a"] = "edited"
+			s.Properties["a"].Type = "edited"
+			*s.MinProperties = 7
+		case map[string]any:
+			s["required"].([]any)[0] = "edited"
+		}
+	}
+	edit(req.Config.ResponseJsonSchema)
+	for _, t := range req.Config.Tools {
+		for _, d := range t.FunctionDeclarations {
+			edit(d.ParametersJsonSchema)
+			edit(d.ResponseJsonSchema)
+		}
+	}
+}
+
+// What somebody does to the schemas of a request is for this request alone, even deep
+// inside them.
+func TestEditedSchemas(t *testing.T) {
+	const text = `{"type":"object","description":"d","required":["a"],"enum":[{"a":"x"}],"minProperties":1,"properties":{"a":{"type":"string"}}}`
+	for name, edit := range map[string]func(w *world){
+		"a hook before the model": func(w *world) {
+			w.cfg.Hooks = []flow.Hooks{{BeforeModel: func(_ *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
+				editSchemas(req)
+				return nil, nil
+			}}}
+		},
+		"a hook on an error": func(w *world) {
+			w.model.Steps = [][]flowtest.Reply{{{Err: errors.New("503")}}, flowtest.Say("done"), flowtest.Say("done")}
+			w.cfg.Hooks = []flow.Hooks{{OnModelError: func(_ *flow.CallbackContext, req *flow.Request, _ error) (*session.Response, error) {
+				editSchemas(req)
+				return &session.Response{Content: genai.NewContentFromText("sorry", genai.RoleModel)}, nil
+			}}}
+		},
+		"a tool": func(w *world) { w.agent.Tools = append(w.agent.Tools, editingTool{tool("editor")}) },
+	} {
+		for kind, response := range map[string]any{"a schema": schemaOf(t, text), "a map": map[string]any{"type": "object", "required": []any{"a"}}} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				w := newWorld(t)
+				pay := tool("pay")
+				pay.Describe.Input, pay.Describe.Output = schemaOf(t, text), schemaOf(t, text)
+				w.agent.Tools = []flow.Tool{pay}
+				w.agent.GenerateConfig = &genai.GenerateContentConfig{ResponseJsonSchema: response}
+				edit(w)
+				before := toJSON(t, []any{pay.Describe.Input, pay.Describe.Output, response})
+				w.run(flow.Text("go"))
+				w.run(flow.Text("go"))
+				if after := toJSON(t, []any{pay.Describe.Input, pay.Describe.Output, response}); after != before {
+					t.Errorf("schemas are now\n%s\nand were\n%s", after, before)
+				}
+			})
+		}
+	}
+	t.Run("of an answer", func(t *testing.T) {
+		w := newWorld(t)
+		w.agent.OutputSchema = schemaOf(t, text)
+		w.cfg.Hooks = []flow.Hooks{{BeforeModel: func(_ *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
+			editSchemas(req)
+			return nil, nil
+		}}}
+		before := toJSON(t, w.agent.OutputSchema)
+		w.run(flow.Text("go"))
+		if after := toJSON(t, w.agent.OutputSchema); after != before {
+			t.Errorf("schema is now\n%s\nand was\n%s", after, before)
+		}
+	})
 }

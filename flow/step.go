@@ -24,8 +24,8 @@ type agentRun struct {
 	agent *Agent
 	bound Mode // in which the agent was put where it is; "": none, it runs as it declares
 	hooks []Hooks
-	own   []Tool // the framework's, such as transfer_to_agent
-	tools []Tool // listed once; nil before the first step
+	own   []Tool  // the framework's, such as transfer_to_agent
+	tools []offer // listed once; nil before the first step
 	sets  []Toolset
 
 	settled settled // of what the model is sent

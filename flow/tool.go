@@ -204,7 +204,52 @@ type toolTable struct {
 
 type tableEntry struct {
 	tool Tool
-	spec *Spec // a copy of the tool's, resolved
+	spec *Spec  // a copy of the tool's, resolved
+	by   string // who offers it
+}
+
+// An offer is a tool and who offers it, as errors say it.
+type offer struct {
+	tool Tool
+	by   string
+}
+
+// ownOffers are the tools that an agent has itself: its own, and those that the
+// agents below it are.
+func (a *Agent) ownOffers() []offer {
+	var offers []offer
+	for _, t := range a.Tools {
+		offers = append(offers, offer{t, fmt.Sprintf("agent %q", a.Name)})
+	}
+	for _, sub := range a.Agents {
+		if t := newDelegate(sub); t != nil {
+			offers = append(offers, offer{t, fmt.Sprintf("the agent %q below it", sub.Name)})
+		}
+	}
+	return offers
+}
+
+// checkOffers refuses a name that an agent's own tool and an agent below it have.
+// Two own tools of one name fail the run, as in ADK.
+func (a *Agent) checkOffers() error {
+	by := map[string]string{}
+	for _, o := range a.ownOffers() {
+		name := o.tool.Spec().Name
+		if other, taken := by[name]; taken && other != o.by && executable(o.tool) {
+			return fmt.Errorf("agent %s: %w", a.Name, duplicate(name, other, o.by))
+		}
+		if executable(o.tool) {
+			by[name] = o.by
+		}
+	}
+	return nil
+}
+
+func duplicate(name, first, second string) error {
+	if first == second {
+		return fmt.Errorf("duplicate tool: %q: offered twice by %s", name, first)
+	}
+	return fmt.Errorf("duplicate tool: %q: offered by %s and by %s", name, first, second)
 }
 
 // lookup returns a tool and its spec, nil if there is none of that name.
@@ -216,14 +261,15 @@ func (t *toolTable) lookup(name string) (Tool, *Spec) {
 	return e.tool, e.spec
 }
 
-// add takes a tool up. Its own spec is not written to: other runs may use it.
-func (t *toolTable) add(tool Tool) (*Spec, error) {
+// add takes a tool up that somebody offers. Its own spec is not written to: other
+// runs may use it.
+func (t *toolTable) add(tool Tool, by string) (*Spec, error) {
 	spec := *tool.Spec()
 	if _, own := tool.(frameworkTool); !own && Reserved(spec.Name) {
-		return nil, fmt.Errorf("tool %q: the name is reserved", spec.Name)
+		return nil, fmt.Errorf("tool %q: the name is reserved: offered by %s, and the framework's own", spec.Name, by)
 	}
-	if _, taken := t.byName[spec.Name]; taken {
-		return nil, fmt.Errorf("duplicate tool: %q", spec.Name)
+	if other, taken := t.byName[spec.Name]; taken {
+		return nil, duplicate(spec.Name, other.by, by)
 	}
 	if err := spec.Resolve(); err != nil {
 		return nil, err
@@ -231,7 +277,7 @@ func (t *toolTable) add(tool Tool) (*Spec, error) {
 	if t.byName == nil {
 		t.byName = map[string]tableEntry{}
 	}
-	t.byName[spec.Name] = tableEntry{tool, &spec}
+	t.byName[spec.Name] = tableEntry{tool, &spec, by}
 	return &spec, nil
 }
 
@@ -268,12 +314,13 @@ func (t *toolTable) names() []string {
 // Pack registers a tool as executable under its name and, unless it is
 // undeclared, declares it to the model. It is called for every handler and
 // streamer; a [RequestProcessor] may call it for a tool that is neither. A name
-// that is taken, or that belongs to the framework, is an error.
+// that is taken, or that belongs to the framework, is an error that says who else
+// offers it.
 func (r *Request) Pack(tool Tool) error {
 	if r.tools == nil {
 		r.tools = &toolTable{}
 	}
-	spec, err := r.tools.add(tool)
+	spec, err := r.tools.add(tool, cmp.Or(r.by, "a hook"))
 	if err != nil {
 		return err
 	}
@@ -281,6 +328,9 @@ func (r *Request) Pack(tool Tool) error {
 		return nil
 	}
 	d := declaration(spec)
+	if r.edited {
+		d.ParametersJsonSchema, d.ResponseJsonSchema = ownSchema(d.ParametersJsonSchema), ownSchema(d.ResponseJsonSchema)
+	}
 	for _, t := range r.Config.Tools {
 		if t != nil && t.FunctionDeclarations != nil {
 			t.FunctionDeclarations = append(t.FunctionDeclarations, d)

@@ -165,7 +165,7 @@ func TestFrameworkNames(t *testing.T) {
 		w := newWorld(t)
 		w.agent.Agents = []*flow.Agent{kid("kid")}
 		w.agent.Tools = []flow.Tool{tool(name)}
-		if o := w.run(flow.Text("go")); len(o.errs) != 1 || o.errs[0].Error() != `tool "`+name+`": the name is reserved` {
+		if o := w.run(flow.Text("go")); len(o.errs) != 1 || o.errs[0].Error() != `tool "`+name+`": the name is reserved: offered by agent "agent", and the framework's own` {
 			t.Errorf("%s: %v", name, o.errs)
 		}
 		w = newWorld(t)
@@ -175,6 +175,88 @@ func TestFrameworkNames(t *testing.T) {
 		if o := w.run(flow.Text("go")); len(o.errs) != 1 {
 			t.Errorf("agent %s as a tool: %v", name, o.errs)
 		}
+	}
+}
+
+// A set is a toolset of fixed tools.
+type set struct {
+	name  string
+	tools []flow.Tool
+}
+
+func (s set) Name() string                             { return s.name }
+func (s set) Tools(*flow.Context) ([]flow.Tool, error) { return s.tools, nil }
+
+// A packer packs another tool into each request.
+type packer struct {
+	*flowtest.Tool
+	other flow.Tool
+}
+
+func (p packer) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error {
+	return req.Pack(p.other)
+}
+
+// Both who offer a tool of one name are named, wherever the tools come from, and
+// before anything is asked of the model.
+func TestOwnersOfNames(t *testing.T) {
+	one, other := set{"one", []flow.Tool{tool("same")}}, set{"other", []flow.Tool{tool("same")}}
+	for _, c := range []struct {
+		name string
+		set  func(a *flow.Agent)
+		want string
+	}{
+		{"two sets", func(a *flow.Agent) { a.Toolsets = []flow.Toolset{one, other} }, `duplicate tool: "same": offered by tool set "one" and by tool set "other"`},
+		{"a set twice", func(a *flow.Agent) { a.Toolsets = []flow.Toolset{one, one} }, `duplicate tool: "same": offered twice by tool set "one"`},
+		{"an own tool and a set", func(a *flow.Agent) { a.Tools, a.Toolsets = []flow.Tool{tool("same")}, []flow.Toolset{one} },
+			`duplicate tool: "same": offered by agent "agent" and by tool set "one"`},
+		{"a wrapped set", func(a *flow.Agent) {
+			a.Tools, a.Toolsets = []flow.Tool{tool("same")}, []flow.Toolset{flow.ConfirmToolset(one, true, nil)}
+		},
+			`duplicate tool: "same": offered by agent "agent" and by tool set "one"`},
+		{"an agent as a tool and a set", func(a *flow.Agent) {
+			a.Tools, a.Toolsets = []flow.Tool{flow.AgentTool(kid("same"), flow.AgentToolOptions{})}, []flow.Toolset{one}
+		}, `duplicate tool: "same": offered by agent "agent" and by tool set "one"`},
+		{"an agent below and a set", func(a *flow.Agent) {
+			a.Agents, a.Toolsets = []*flow.Agent{{Name: "same", Mode: flow.Task, Model: &flowtest.Model{}}}, []flow.Toolset{one}
+		}, `duplicate tool: "same": offered by the agent "same" below it and by tool set "one"`},
+		{"the framework's name in a set", func(a *flow.Agent) { a.Toolsets = []flow.Toolset{set{"one", []flow.Tool{tool("finish_task")}}} },
+			`tool "finish_task": the name is reserved: offered by tool set "one", and the framework's own`},
+		{"a tool that packs another", func(a *flow.Agent) {
+			a.Toolsets = []flow.Toolset{one, set{"other", []flow.Tool{packer{tool("packer"), tool("same")}}}}
+		},
+			`duplicate tool: "same": offered by tool set "one" and by tool set "other"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			c.set(&w.agent)
+			if o := w.run(flow.Text("go")); len(o.errs) != 1 || o.errs[0].Error() != c.want || w.model.Requests() != 0 {
+				t.Errorf("errors %v after %d requests, want %s", o.errs, w.model.Requests(), c.want)
+			}
+		})
+	}
+	t.Run("a hook that packs", func(t *testing.T) {
+		w := newWorld(t)
+		w.agent.Tools = []flow.Tool{tool("same")}
+		w.cfg.Hooks = []flow.Hooks{{BeforeModel: func(_ *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
+			return nil, req.Pack(tool("same"))
+		}}}
+		const want = `duplicate tool: "same": offered by agent "agent" and by a hook`
+		if o := w.run(flow.Text("go")); len(o.errs) != 1 || !strings.Contains(o.errs[0].Error(), want) {
+			t.Errorf("errors %v, want %s", o.errs, want)
+		}
+	})
+	// What needs no run to be known is found without one.
+	for _, mode := range []flow.Mode{flow.Task, flow.SingleTurn} {
+		root := &flow.Agent{Name: "r", Model: &flowtest.Model{}, Tools: []flow.Tool{tool("same")}, Agents: []*flow.Agent{{Name: "same", Mode: mode, Model: &flowtest.Model{}}}}
+		const want = `agent r: duplicate tool: "same": offered by agent "r" and by the agent "same" below it`
+		if _, err := flow.NewRunner(root, session.NewMemory(), flow.Config{}); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", mode, err, want)
+		}
+	}
+	chat := &flow.Agent{Name: "r", Model: &flowtest.Model{}, Tools: []flow.Tool{tool("same")}, Agents: []*flow.Agent{kid("same")}}
+	if _, err := flow.NewRunner(chat, session.NewMemory(), flow.Config{}); err != nil {
+		t.Errorf("an agent that is no tool: %v", err)
 	}
 }
 

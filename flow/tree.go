@@ -35,6 +35,12 @@ func (t *tree) add(a, parent *Agent, seen map[*Agent]bool) error {
 	case other != nil:
 		return fmt.Errorf("agent %s: there are two of that name", a.Name)
 	}
+	if slices.Contains(a.Agents, nil) {
+		return fmt.Errorf("agent %s: an agent below it is nil", a.Name)
+	}
+	if err := a.checkOffers(); err != nil {
+		return err
+	}
 	t.named[a.Name], t.parent[a] = a, parent
 	seen[a] = true
 	for _, tool := range a.Tools {
@@ -45,9 +51,6 @@ func (t *tree) add(a, parent *Agent, seen map[*Agent]bool) error {
 		}
 	}
 	for _, sub := range a.Agents {
-		if sub == nil {
-			return fmt.Errorf("agent %s: an agent below it is nil", a.Name)
-		}
 		if err := t.add(sub, a, seen); err != nil {
 			return err
 		}

@@ -66,35 +66,42 @@ func (s stateOf) Set(_ context.Context, values map[string]json.RawMessage) error
 }
 
 // artifactsOf are the artifacts as one call sees them.
-type artifactsOf struct{ ctx *flow.CallbackContext }
+type artifactsOf struct {
+	ctx *flow.CallbackContext
 
-func (a artifactsOf) List(context.Context) ([]string, error) {
+	// What was read last: guests read in pieces, and a store hands out the whole.
+	name    string
+	version int64 // as asked for
+	content []byte
+}
+
+func (a *artifactsOf) List(context.Context) ([]string, error) {
 	names, err := a.ctx.Artifacts()
 	return names, notThere(err)
 }
 
-func (a artifactsOf) Read(_ context.Context, name string, version, offset int64, n int) ([]byte, error) {
-	part, err := a.ctx.Artifact(name, version)
-	if err != nil {
-		return nil, notThere(err)
+// Read implements [host.Artifacts]. A read that goes on reads the version that it
+// began with.
+func (a *artifactsOf) Read(_ context.Context, name string, version, offset int64, n int) ([]byte, error) {
+	if offset == 0 || name != a.name || version != a.version {
+		part, err := a.ctx.Artifact(name, version)
+		if err != nil {
+			return nil, notThere(err)
+		}
+		a.name, a.version, a.content = name, version, []byte(part.Text)
+		if part.InlineData != nil {
+			a.content = part.InlineData.Data
+		}
 	}
-	if part.InlineData == nil { // of a text only what is asked for is copied
-		return []byte(window(part.Text, offset, n)), nil
+	if offset < 0 || offset >= int64(len(a.content)) || n <= 0 {
+		return nil, nil
 	}
-	return window(part.InlineData.Data, offset, n), nil
+	data := a.content[offset:]
+	return data[:min(n, len(data))], nil
 }
 
-// window returns n bytes from an offset on, or those that there are.
-func window[T string | []byte](data T, offset int64, n int) T {
-	if offset < 0 || offset >= int64(len(data)) || n <= 0 {
-		return data[:0]
-	}
-	data = data[offset:]
-	return data[:min(n, len(data))]
-}
-
-func (a artifactsOf) Save(_ context.Context, name, mime string, data []byte) (int64, error) {
-	if err := flow.ValidArtifactName(name); err != nil {
+func (a *artifactsOf) Save(_ context.Context, name, mime string, data []byte) (int64, error) {
+	if err := session.ValidArtifactName(name); err != nil {
 		return 0, err
 	}
 	part := genai.NewPartFromBytes(append([]byte(nil), data...), mime)

@@ -265,6 +265,38 @@ func TestStoredBytes(t *testing.T) {
 	}
 }
 
+// A guest that reads an artifact in pieces reads one version, which is loaded once.
+func TestArtifactInPieces(t *testing.T) {
+	guest := hosttest.Guest{Says: hosttest.Result(hosttest.Text("["),
+		hosttest.Ask("artifact_read", `{"name":"f"}`), hosttest.Text(","),
+		hosttest.Ask("artifact_read", `{"name":"f","offset":2}`), hosttest.Text(","),
+		hosttest.Ask("artifact_save", `{"name":"f"}`, "5678"), hosttest.Text(","),
+		hosttest.Ask("artifact_read", `{"name":"f","offset":3}`), hosttest.Text(","),
+		hosttest.Ask("artifact_read", `{"name":"f"}`), hosttest.Text(","),
+		hosttest.Ask("artifact_read", `{"name":"f","offset":3}`), hosttest.Text(","),
+		hosttest.Ask("artifact_read", `{"name":"f","version":1,"offset":1}`), hosttest.Text("]"))}
+	z := newZoo(t, hosttest.Manifest("tool"), plugins.Config{Grants: set(t, "artifact read,write *")}, map[string]hosttest.Guest{"tool": guest})
+	counting := &countingArtifacts{Artifacts: z.cfg.Artifacts}
+	z.cfg.Artifacts = counting
+	if _, err := counting.Save(t.Context(), home, "f", genai.NewPartFromText("1234")); err != nil {
+		t.Fatal(err)
+	}
+	got := response(t, z.calls(call("c1", "tool", `{}`)), "c1")
+	if want := `{"result":[1234,34,{"version":2},4,5678,8,234]}`; got != want || counting.loads != 3 {
+		t.Errorf("the guest read %s with %d loads, want %s with 3", got, counting.loads, want)
+	}
+}
+
+type countingArtifacts struct {
+	flow.Artifacts
+	loads int
+}
+
+func (c *countingArtifacts) Load(ctx context.Context, key session.Key, name string, version int64) (*genai.Part, error) {
+	c.loads++
+	return c.Artifacts.Load(ctx, key, name, version)
+}
+
 // 64 guests at the same time each see their own arguments, state and grants.
 func TestParallelGuests(t *testing.T) {
 	const n = 64

@@ -82,7 +82,7 @@ func (p *Plugin) hook(cc *flow.CallbackContext, ctx *flow.ToolContext, call abi.
 	if err != nil {
 		return abi.HookAnswer{}, err
 	}
-	access := host.Access{State: stateOf{cc}, Artifacts: artifactsOf{cc}}
+	access := host.Access{State: stateOf{cc}, Artifacts: &artifactsOf{ctx: cc}}
 	if ctx != nil {
 		access.Actions = actionsOf{ctx}
 	}

@@ -90,7 +90,7 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 	output, receipt, err := p.run(&ctx.CallbackContext, &host.Call{
 		Kind: abi.KindTool, Export: cmp.Or(t.tool.Export, abi.ExportCall), Input: input,
 		Grants: permit.Grants(), Limits: p.cfg.Limits, Now: now,
-		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: artifactsOf{&ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit, Egress: p.cfg.Egress},
+		Access: host.Access{State: stateOf{&ctx.CallbackContext}, Artifacts: &artifactsOf{ctx: &ctx.CallbackContext}, Actions: actionsOf{ctx}, Emit: emit, Egress: p.cfg.Egress},
 	}, t.spec.Name, ctx.CallID())
 	outcome := flow.Outcome{Receipt: receipt}
 	if err != nil {

@@ -9,9 +9,13 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"mime"
+	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/host"
@@ -24,6 +28,7 @@ type runFlags struct {
 	session string
 	user    string
 	roles   []string
+	files   []string
 	json    bool
 	full    bool
 	noInput bool
@@ -56,6 +61,7 @@ func runCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.session, "session", "", "go on with the session `ID`, or make it; the app must keep sessions")
 	flags.StringVar(&f.user, "user", localUser, "who the run acts for, `ID`")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of the user, for guards; may be repeated")
+	flags.StringArrayVar(&f.files, "file", nil, "send a file (`PATH`) with the first message; may be repeated")
 	flags.StringVar(&f.replay, "replay", "", "recorded answers (a file or folder, `PATH`) instead of the network")
 	flags.StringVar(&f.failOn, "fail-on", "", "`deny`: exit 1 if any call was refused")
 	flags.BoolVar(&f.noInput, "no-input", false, "never ask; a question to a person ends the run")
@@ -83,6 +89,10 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	files, err := e.fileParts(f.files)
+	if err != nil {
+		return err
+	}
 	w := newRunWriter(e, f)
 	rt, closeAll, err := e.openApp(ctx, file, app.Options{Replay: e.optionalPath(f.replay), Observer: w.observer(), Trace: w.hostCall(), Logger: e.logger(f.verbose)})
 	if err != nil {
@@ -94,7 +104,7 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 		return err
 	}
 	w.start(rt, key)
-	r := &appRun{env: e, flags: f, w: w, rt: rt, key: key, app: args[0], by: by}
+	r := &appRun{env: e, flags: f, w: w, rt: rt, key: key, app: args[0], by: by, files: files}
 	went, err := r.goOn(ctx) // with what was decided before, by a process that ended
 	if err != nil {
 		return err
@@ -178,8 +188,9 @@ type appRun struct {
 	w     *runWriter
 	rt    *app.Runtime
 	key   session.Key
-	app   string // as the user named it
-	by    string // who runs it
+	app   string        // as the user named it
+	by    string        // who runs it
+	files []*genai.Part // that go with the next message
 	lines *bufio.Reader
 }
 
@@ -215,12 +226,37 @@ func (r *appRun) message(ctx context.Context, text string) error {
 	r.w.said(text)
 	in := r.input()
 	in.Content = flow.Text(text).Content
+	in.Content.Parts = append(in.Content.Parts, r.files...)
+	r.files = nil
 	return r.converse(ctx, r.rt.Runner.Run(ctx, r.key, in))
 }
 
 // input returns what is the same of all that this conversation gives the app.
 func (r *appRun) input() flow.Input {
-	return flow.Input{By: r.by, Roles: r.flags.roles, Stream: r.flags.json}
+	return flow.Input{By: r.by, Roles: r.flags.roles, Stream: r.flags.json, SaveBlobs: r.rt.File.Artifacts.SaveFiles}
+}
+
+// fileParts reads files as parts of a message.
+func (e *env) fileParts(names []string) ([]*genai.Part, error) {
+	var parts []*genai.Part
+	for _, name := range names {
+		data, err := e.readFile(name)
+		if err != nil {
+			return nil, err
+		}
+		kind := mime.TypeByExtension(filepath.Ext(name))
+		switch {
+		case kind != "":
+		case utf8.Valid(data):
+			kind = "text/plain"
+		default:
+			kind = "application/octet-stream"
+		}
+		part := genai.NewPartFromBytes(data, kind)
+		part.InlineData.DisplayName = filepath.Base(name)
+		parts = append(parts, part)
+	}
+	return parts, nil
 }
 
 // goOn makes the app go on with what was decided, and reports whether there was

@@ -1,6 +1,7 @@
 package gemini
 
 import (
+	"encoding/json"
 	"maps"
 	"reflect"
 	"strings"
@@ -16,6 +17,8 @@ const maxArgDepth = 64 // names in the path of a streamed argument
 // ADK. The zero value is ready for the first chunk. It is not safe for
 // concurrent use, and is of no use after Close.
 type Aggregator struct {
+	exact map[*genai.PartialArg]json.Number // texts of numbers in the chunk that is added next; may be nil
+
 	last      *session.Response // of the newest chunk; nil before the first
 	usage     *genai.GenerateContentResponseUsageMetadata
 	grounding *genai.GroundingMetadata
@@ -153,6 +156,9 @@ func (a *Aggregator) addArg(arg *genai.PartialArg) {
 		value = arg.StringValue
 	case arg.NumberValue != nil:
 		value = *arg.NumberValue
+		if text, ok := a.exact[arg]; ok {
+			value = text
+		}
 	case arg.BoolValue != nil:
 		value = *arg.BoolValue
 	case arg.NULLValue != "":

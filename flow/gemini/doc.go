@@ -22,7 +22,8 @@
 // # Numbers
 //
 // The arguments of calls and the results of tools keep the text of their numbers
-// ([encoding/json.Number]), in requests and in replies. A reply with a number that
-// no float64 comes near, such as 1e400, is an error. Arguments that are streamed by
-// path are the exception: genai has them as float64.
+// ([encoding/json.Number]), in requests and in replies, also if arguments are
+// streamed by path: the pieces have float64, as genai's types do, and the whole has
+// the text. A reply with a number that no float64 comes near, such as 1e400, is an
+// error.
 package gemini

@@ -17,8 +17,9 @@ import (
 // genai decodes the arguments of a call to float64, which does not keep every digit.
 // So a reply is rewritten before genai reads it: in arguments a number becomes a
 // string with a mark, and a string that begins like one gets another mark. restore
-// undoes both. A number that no float64 comes near, such as 1e400, is left to
-// genai, which refuses it.
+// undoes both. The number of a streamed argument stays, and its text is put, with a
+// mark, where the string of the argument would be. A number that no float64 comes
+// near, such as 1e400, is left to genai, which refuses it.
 
 const (
 	mark       = "\x00"
@@ -88,6 +89,10 @@ func markNumbers(doc []byte) []byte {
 			if args, ok := call["args"]; ok {
 				call["args"] = mapLeaves(args, marked)
 			}
+			pieces, _ := call["partialArgs"].([]any)
+			for _, piece := range pieces {
+				markPiece(piece)
+			}
 		}
 	}
 	out, err := json.Marshal(reply)
@@ -95,6 +100,19 @@ func markNumbers(doc []byte) []byte {
 		return doc
 	}
 	return out
+}
+
+// markPiece marks one streamed argument. A string goes before a number.
+func markPiece(piece any) {
+	arg, _ := piece.(map[string]any)
+	if text, _ := arg["stringValue"].(string); text != "" {
+		arg["stringValue"] = marked(text)
+		return
+	}
+	number, _ := arg["numberValue"].(json.Number)
+	if text, ok := marked(number).(string); ok {
+		arg["stringValue"] = text
+	}
 }
 
 // at goes down the members of objects.
@@ -148,16 +166,32 @@ func mapLeaves(v any, f func(any) any) any {
 	return f(v)
 }
 
-// restore puts the numbers back into a reply that genai has decoded.
-func restore(reply *genai.GenerateContentResponse) {
+// restore puts the numbers back into a reply that genai has decoded, and returns the
+// texts of those that streamed arguments have.
+func restore(reply *genai.GenerateContentResponse) map[*genai.PartialArg]json.Number {
+	exact := map[*genai.PartialArg]json.Number{}
 	for _, candidate := range reply.Candidates {
 		if candidate == nil || candidate.Content == nil {
 			continue
 		}
 		for _, part := range candidate.Content.Parts {
-			if part != nil && part.FunctionCall != nil {
-				mapLeaves(part.FunctionCall.Args, unmarked)
+			if part == nil || part.FunctionCall == nil {
+				continue
+			}
+			mapLeaves(part.FunctionCall.Args, unmarked)
+			for _, arg := range part.FunctionCall.PartialArgs {
+				if arg == nil {
+					continue
+				}
+				switch v := unmarked(arg.StringValue).(type) {
+				case string:
+					arg.StringValue = v
+				case json.Number:
+					arg.StringValue = ""
+					exact[arg] = v
+				}
 			}
 		}
 	}
+	return exact
 }

@@ -122,7 +122,7 @@ func (m *Model) stream(ctx context.Context, name string, contents []*genai.Conte
 		var more bool
 		err := decoding(func() (err error) {
 			if chunk, err, more = next(); err == nil && more {
-				restore(chunk)
+				whole.exact = restore(chunk)
 			}
 			return err
 		})

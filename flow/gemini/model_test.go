@@ -318,6 +318,45 @@ func TestArgumentsAreExact(t *testing.T) {
 	}
 }
 
+// Numbers of arguments that come in pieces keep their text in the whole call; the
+// pieces show no mark.
+func TestStreamedArgumentsAreExact(t *testing.T) {
+	const piece = `{"candidates":[{"content":{"parts":[{"functionCall":%s}]}}]}`
+	chunks := []string{
+		fmt.Sprintf(piece, `{"name":"pay","id":"c1","willContinue":true,"partialArgs":[{"jsonPath":"$.account","numberValue":9007199254740993}]}`),
+		fmt.Sprintf(piece, `{"willContinue":true,"partialArgs":[{"jsonPath":"$.deep.price","numberValue":0.12345678901234567891},{"jsonPath":"$.deep.rate","numberValue":1.10}]}`),
+		fmt.Sprintf(piece, `{"willContinue":true,"partialArgs":[{"jsonPath":"$.marked","stringValue":"\u0000n1"},{"jsonPath":"$.marked","stringValue":"\u0000s"},{"jsonPath":"$.both","stringValue":"text","numberValue":7}]}`),
+		fmt.Sprintf(piece, `{"partialArgs":[{"jsonPath":"$.yes","boolValue":true},{"jsonPath":"$.no","nullValue":"NULL_VALUE"},{"jsonPath":"$.empty","stringValue":"","numberValue":-0.0}]}`),
+	}
+	const want = `{"account":9007199254740993,"both":"text","deep":{"price":0.12345678901234567891,"rate":1.10},"empty":-0.0,"marked":"\u0000n1\u0000s","no":null,"yes":true}`
+	var pieces []*genai.PartialArg
+	whole := 0
+	for response, err := range serve(t, "", answerStream(chunks...)).Generate(t.Context(), hello(), true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.Partial {
+			pieces = append(pieces, response.Calls()[0].PartialArgs...)
+			continue
+		}
+		whole++
+		if got, err := abi.Marshal(response.Calls()[0].Args); err != nil || string(got) != want {
+			t.Errorf("%+q, want %+q (%v)", got, want, err)
+		}
+	}
+	if whole != 1 || len(pieces) != 9 {
+		t.Fatalf("%d whole calls and %d pieces, want 1 and 9", whole, len(pieces))
+	}
+	if n := pieces[0].NumberValue; n == nil || *n != 9007199254740992 || pieces[0].StringValue != "" || pieces[3].StringValue != "\x00n1" || pieces[4].StringValue != "\x00s" {
+		t.Errorf("pieces %+v, %+v, %+v: want what the service sent", pieces[0], pieces[3], pieces[4])
+	}
+	for response, err := range serve(t, "", answerStream(fmt.Sprintf(piece, `{"name":"f","partialArgs":[{"jsonPath":"$.n","numberValue":1e400}]}`))).Generate(t.Context(), hello(), true) {
+		if err == nil || !strings.Contains(err.Error(), "1e400") {
+			t.Errorf("a number past all floats: %+v, %v", response, err)
+		}
+	}
+}
+
 func TestConsumerStops(t *testing.T) {
 	closed := make(chan struct{})
 	model := serve(t, "", func(w http.ResponseWriter, r *http.Request) {

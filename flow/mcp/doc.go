@@ -18,9 +18,9 @@
 //
 // A result is {"output": …}: the structured content if there is some, which must
 // fit the schema that the tool was listed with, or else all blocks of the content
-// as text, in ADK's format. Structured content with whole numbers of 2^53 and
-// more, whose digits the protocol's SDK does not keep, is passed over for the
-// text beside it. A result may be as long as that of any tool (see
+// as text, in ADK's format. Numbers of structured content keep their text. It is
+// one strict document: two members of one name, or a number that no float64 comes
+// near, make the result an error. A result may be as long as that of any tool (see
 // [flow.MaxShown] for what a model sees of a long one), but a message of more than
 // 16 MiB ends the connection. A call ends with its context, at most two seconds
 // later if a server does not read, which ends the connection too. It is never made

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 	"google.golang.org/genai"
@@ -60,6 +61,9 @@ func newWaiter() *waiter {
 
 // longText is how many bytes the tool "long" answers.
 const longText = 10 << 20
+
+// digits has numbers that no float64 keeps, and texts that look like JSON.
+const digits = `{"html":"<&>\u2028","id":9007199254740993,"price":0.12345678901234567891,"rates":[1.10,-0.0,1e2],"text":"{\"n\":1}"}`
 
 // newServer returns an honest server, but for what its tools answer.
 func newServer(w *waiter) *sdk.Server {
@@ -109,13 +113,27 @@ func newServer(w *waiter) *sdk.Server {
 	add("count", `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
 		return &sdk.CallToolResult{StructuredContent: json.RawMessage(`{"n":7}`)}, nil
 	})
-	add("large_number", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
-		r := text(`{"id":9007199254740993}`)
-		r.StructuredContent = json.RawMessage(`{"id":9007199254740993}`)
+	add("exact", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
+		r := text("a summary")
+		r.StructuredContent = json.RawMessage(digits)
 		return r, nil
 	})
-	add("lost_number", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
-		return &sdk.CallToolResult{StructuredContent: json.RawMessage(`{"ids":[9007199254740993]}`)}, nil
+	add("exact_alone", `{"type":"object","properties":{"price":{"type":"number"}}}`, func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{StructuredContent: json.RawMessage(digits)}, nil
+	})
+	add("exact_text", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{StructuredContent: json.RawMessage(`"1.10"`)}, nil
+	})
+	add("too_large", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{StructuredContent: json.RawMessage(`{"n":1e400}`)}, nil
+	})
+	add("twice", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{StructuredContent: json.RawMessage(`{"n":1,"n":2}`)}, nil
+	})
+	add("none", "", func(context.Context, map[string]any) (*sdk.CallToolResult, error) {
+		r := text("text")
+		r.StructuredContent = json.RawMessage(`null`)
+		return r, nil
 	})
 	add("wait", "", func(ctx context.Context, _ map[string]any) (*sdk.CallToolResult, error) {
 		w.begun <- struct{}{}
@@ -408,13 +426,55 @@ func TestOneDoor(t *testing.T) {
 	}
 }
 
-// Structured content fits its schema, and loses no digits.
+// Structured content fits its schema, and is a strict document.
 func TestLies(t *testing.T) {
-	talk{set: open(t, stream(t, newServer(nil)), mcp.Config{})}.says(t, []string{
-		`{"error":"guest_output_invalid: the tool gave an answer that cannot be used"}`,
-		`{"output":"{\"id\":9007199254740993}"}`,
-		`{"error":"guest_output_invalid: the tool gave an answer that cannot be used"}`,
-	}, call("liar"), call("large_number"), call("lost_number"))
+	const invalid = `{"error":"guest_output_invalid: the tool gave an answer that cannot be used"}`
+	talk{set: open(t, stream(t, newServer(nil)), mcp.Config{})}.says(t, []string{invalid, invalid, invalid}, call("liar"), call("too_large"), call("twice"))
+}
+
+// Numbers of structured content keep their text, over every transport, whatever
+// text stands beside them.
+func TestDigits(t *testing.T) {
+	want, err := abi.Canonical([]byte(`{"output":` + digits + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tr := range map[string]mcp.Transport{
+		"stream":    stream(t, newServer(nil)),
+		"stdio":     stdio(t),
+		"http":      overHTTP(t, nil, nil),
+		"http json": overHTTP(t, nil, &sdk.StreamableHTTPOptions{JSONResponse: true}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk{set: open(t, tr, mcp.Config{})}.says(t, []string{string(want), string(want), `{"output":"1.10"}`, `{"output":"text"}`},
+				call("exact"), call("exact_alone"), call("exact_text"), call("none"))
+		})
+	}
+}
+
+// Each request has schemas of its own: what is changed in one is in no other.
+func TestDeclaredSchemasAreTheRequests(t *testing.T) {
+	var declared []string
+	k := talk{set: open(t, stream(t, newServer(nil)), mcp.Config{}), model: &flowtest.Model{OnRequest: func(req *flow.Request, _ bool) {
+		for _, d := range req.Config.Tools[0].FunctionDeclarations {
+			if d.Name != "count" {
+				continue
+			}
+			both, err := json.Marshal([]any{d.ParametersJsonSchema, d.ResponseJsonSchema})
+			if err != nil {
+				t.Fatal(err)
+			}
+			declared = append(declared, string(both))
+			for _, s := range []any{d.ParametersJsonSchema, d.ResponseJsonSchema} {
+				s.(*jsonschema.Schema).Properties["n"] = &jsonschema.Schema{Type: "string"}
+				s.(*jsonschema.Schema).Required = append(s.(*jsonschema.Schema).Required[:0], "edited")
+			}
+		}
+	}}}
+	k.says(t, []string{`{"output":{"n":7}}`}, call("count"))
+	if len(declared) != 2 || declared[0] != declared[1] || !strings.Contains(declared[0], `"required":["n"]`) {
+		t.Errorf("declared\n%s", strings.Join(declared, "\n"))
+	}
 }
 
 // listing returns a server that lists what it likes.

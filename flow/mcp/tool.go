@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -15,13 +14,10 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// exact is where float64 begins to leave out whole numbers.
-const exact = 1 << 53
-
 // A tool is one tool of a server, over the connection that listed it.
 type tool struct {
 	spec     flow.Spec
-	output   *jsonschema.Schema // of the structured content, not of the result; nil: unknown
+	output   any // as listed: the schema of the structured content, not of the result; nil: unknown
 	resolved *jsonschema.Resolved
 	set      *Toolset
 	session  *sdk.ClientSession
@@ -36,13 +32,17 @@ func (t *tool) ProcessRequest(_ *flow.CallbackContext, req *flow.Request) error 
 	if t.output == nil {
 		return nil
 	}
+	own, err := schema(t.output) // which hooks may change
+	if err != nil {
+		return err
+	}
 	for _, tools := range req.Config.Tools {
 		if tools == nil {
 			continue
 		}
 		for _, d := range tools.FunctionDeclarations {
 			if d.Name == t.spec.Name {
-				d.ResponseJsonSchema = t.output
+				d.ResponseJsonSchema = own
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (t *tool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcome, err
 		return flow.Outcome{}, errors.New(details)
 	}
 	var output any = text
-	if res.StructuredContent != nil && (text == "" || !inexact(res.StructuredContent)) {
+	if res.StructuredContent != nil {
 		if output, err = t.structured(res.StructuredContent); err != nil {
 			return flow.Outcome{}, err
 		}
@@ -81,15 +81,16 @@ func (t *tool) Run(ctx *flow.ToolContext, permit flow.Permit) (flow.Outcome, err
 	return flow.Outcome{Result: data}, nil
 }
 
-// structured checks structured content.
+// structured checks structured content, which is a string of JSON here.
 func (t *tool) structured(content any) (json.RawMessage, error) {
 	invalid := func(err error) error {
 		return &flow.CallError{Code: abi.GuestOutputInvalid, Err: fmt.Errorf("structured content of MCP tool %s: %w", t.spec.Name, err)}
 	}
-	if inexact(content) {
-		return nil, invalid(errors.New("a whole number of 2^53 or more, and no text beside it"))
+	text, ok := content.(string)
+	if !ok {
+		return nil, invalid(errors.New("its numbers may have lost digits"))
 	}
-	data, err := abi.Marshal(content)
+	data, err := abi.Canonical([]byte(text))
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -99,26 +100,4 @@ func (t *tool) structured(content any) (json.RawMessage, error) {
 		}
 	}
 	return data, nil
-}
-
-// inexact reports whether a decoded value has a whole number that may not be the
-// one that was sent.
-func inexact(v any) bool {
-	switch v := v.(type) {
-	case float64:
-		return math.Abs(v) >= exact
-	case []any:
-		for _, e := range v {
-			if inexact(e) {
-				return true
-			}
-		}
-	case map[string]any:
-		for _, e := range v {
-			if inexact(e) {
-				return true
-			}
-		}
-	}
-	return false
 }

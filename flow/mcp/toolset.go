@@ -212,13 +212,15 @@ func (s *Toolset) tool(session *sdk.ClientSession, l *sdk.Tool) (*tool, error) {
 	if err := t.spec.Resolve(); err != nil {
 		return nil, err
 	}
-	if t.output, err = schema(l.OutputSchema); err != nil {
+	output, err := schema(l.OutputSchema)
+	if err != nil {
 		return nil, fmt.Errorf("output schema: %w", err)
 	}
-	if t.output != nil {
-		if t.resolved, err = t.output.Resolve(nil); err != nil {
+	if output != nil {
+		if t.resolved, err = output.Resolve(nil); err != nil {
 			return nil, fmt.Errorf("output schema: %w", err)
 		}
+		t.output = l.OutputSchema
 	}
 	return t, nil
 }

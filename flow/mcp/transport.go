@@ -66,7 +66,8 @@ func HTTP(url string, client *http.Client) Transport {
 	}
 	own.Transport = bounded{own.Transport}
 	t.open = func() sdk.Transport {
-		return &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &own, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxMessage}
+		// The bodies are bounded, and with them the events.
+		return &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &own, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: -1}
 	}
 	return t
 }
@@ -79,7 +80,7 @@ func Stream(rw io.ReadWriteCloser) Transport {
 }
 
 // hurried closes a connection whose server does not read: the SDK writes until it
-// can, whatever becomes of the context.
+// can, whatever becomes of the context. And it keeps the digits of what is read.
 type hurried struct{ sdk.Transport }
 
 // Connect implements [sdk.Transport].
@@ -92,6 +93,15 @@ func (h hurried) Connect(ctx context.Context) (sdk.Connection, error) {
 }
 
 type hurriedConnection struct{ sdk.Connection }
+
+// Read implements [sdk.Connection].
+func (c hurriedConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if err == nil {
+		exactMessage(m)
+	}
+	return m, err
+}
 
 // Write implements [sdk.Connection].
 func (c hurriedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
@@ -117,7 +127,8 @@ func (c hurriedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
 	return c.Connection.Write(ctx, m)
 }
 
-// bounded bounds the bodies of answers, which the SDK reads whole.
+// bounded bounds the bodies of answers, which the SDK reads whole, and keeps the
+// digits in them.
 type bounded struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -125,6 +136,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(req)
 	if err == nil {
 		resp.Body = &boundedBody{resp.Body, maxMessage}
+		exactly(resp)
 	}
 	return resp, err
 }

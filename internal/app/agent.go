@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/sandboxd/sandboxd/flow"
@@ -119,7 +120,14 @@ func (rt *Runtime) tools(ctx context.Context, path string, a *Agent, model flow.
 	f := rt.File
 	offers, names := rt.offers()
 	var tools []flow.Tool
-	seen := map[string]bool{}
+	by := map[string]string{} // who offers a name to the agent
+	claim := func(path, name, who string) error {
+		if other, taken := by[name]; taken {
+			return bad(abi.VersionConflict, "rename one", "%s: tool %s: offered by %s and %s", f.at(path), name, other, who)
+		}
+		by[name] = who
+		return nil
+	}
 	for i, name := range a.Tools {
 		path := fmt.Sprintf("%s.tools[%d]", path, i)
 		of := offers[name]
@@ -137,24 +145,44 @@ func (rt *Runtime) tools(ctx context.Context, path string, a *Agent, model flow.
 			return nil, bad(abi.ConfigInvalid, "add memory: words", "%s: %s: the app has no memory", f.at(path), name)
 		case len(of.by) == 0 && name == "google_search" && cmp.Or(a.Model.Use, f.Model.Use) != "gemini":
 			return nil, bad(abi.ConfigInvalid, "use: gemini", "%s: %s: only Gemini searches by itself", f.at(path), name)
-		case seen[name]:
+		case by[name] != "":
 			return nil, bad(abi.ConfigInvalid, "", "%s: %q is there twice", f.at(path), name)
 		}
-		seen[name] = true
+		by[name] = "sandboxd itself"
+		if len(of.by) > 0 {
+			by[name] = "plugin " + of.by[0]
+		}
 		tools = append(tools, of.tool)
 	}
 	for i := range a.AgentTools {
 		t := &a.AgentTools[i]
 		path := fmt.Sprintf("%s.agent_tools[%d]", path, i)
-		if seen[t.Agent.Name] {
-			return nil, bad(abi.ConfigInvalid, "rename the agent", "%s: %q is a tool of this agent already", f.at(path), t.Agent.Name)
+		if err := claim(path, t.Agent.Name, "agent "+t.Agent.Name); err != nil {
+			return nil, err
 		}
-		seen[t.Agent.Name] = true
 		agent, err := rt.agent(ctx, path+".agent", &t.Agent, model, o)
 		if err != nil {
 			return nil, err
 		}
 		tools = append(tools, flow.AgentTool(agent, flow.AgentToolOptions{SkipSummarization: t.SkipSummarization, ShowResult: t.ShowResult}))
+	}
+	for i, below := range a.Agents {
+		if m := flow.Mode(below.Mode); below.Type == "" && (m == flow.Task || m == flow.SingleTurn) {
+			if err := claim(fmt.Sprintf("%s.agents[%d]", path, i), below.Name, "agent "+below.Name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, name := range a.Toolsets { // what a server lists by itself is seen when a run lists it
+		server := f.MCP[slices.IndexFunc(f.MCP, func(m MCP) bool { return m.Name == name })]
+		for _, tool := range server.Tools {
+			if tool == allTools {
+				continue
+			}
+			if err := claim(fmt.Sprintf("%s.toolsets[%d]", path, i), tool, "MCP server "+name); err != nil {
+				return nil, err
+			}
+		}
 	}
 	var examples []flow.Example
 	for i, e := range a.Examples {

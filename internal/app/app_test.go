@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
@@ -18,6 +19,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
+	"github.com/sandboxd/sandboxd/session/sqlite"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/agent.schema.json")
@@ -365,26 +367,38 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A search reads the user's other sessions, the last ones by id.
+// A search reads the user's other sessions, those updated last, whatever their ids
+// and in whatever zone their times are.
 func TestSessionMemory(t *testing.T) {
-	store := session.NewMemory()
-	said := func(user, id, text string) session.Key {
+	store, err := sqlite.Open(filepath.Join(t.TempDir(), "s.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	began := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	said := func(user, id, text string, minute int) session.Key {
 		key := session.Key{App: "x", User: user, ID: id}
 		if _, err := store.Create(t.Context(), key, nil); err != nil {
 			t.Fatal(err)
 		}
-		ev := &session.Event{ID: "e", Author: "user", Response: session.Response{Content: genai.NewContentFromText(text, genai.RoleUser)}}
+		zone := time.FixedZone("", (minute%25-12)*3600)
+		ev := &session.Event{ID: "e", Author: "user", Time: began.Add(time.Duration(minute) * time.Minute).In(zone),
+			Response: session.Response{Content: genai.NewContentFromText(text, genai.RoleUser)}}
 		if err := store.Append(t.Context(), key, ev); err != nil {
 			t.Fatal(err)
 		}
 		return key
 	}
-	said("ada", "s000", "the oldest word")
+	said("ada", "s999", "the oldest word", 0)
 	for i := range maxRemembered - 1 {
-		said("ada", fmt.Sprintf("s%03d", i+1), fmt.Sprint("word ", i))
+		said("ada", fmt.Sprintf("s%03d", maxRemembered-i), fmt.Sprint("word ", i), i+1)
 	}
-	said("bob", "s000", "word of bob")
-	here := said("ada", "s999", "this word")
+	said("bob", "s000", "word of bob", 500)
+	here := said("ada", "s000", "this word", 600)
 	found, err := (&memory{store}).Search(t.Context(), here, "WORD")
 	if err != nil || len(found) != maxRemembered-1 || found[0].Text() != "word 0" || found[len(found)-1].Text() != "word 98" {
 		t.Errorf("found %d, first %+v, %v", len(found), found[0], err)

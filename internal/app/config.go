@@ -227,7 +227,8 @@ func (c Compact) flow() (*flow.Compaction, error) {
 
 // Artifacts are files offered to tools.
 type Artifacts struct {
-	Dir string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
+	Dir       string `yaml:"dir,omitempty" doc:"a folder whose files are copied in, never written back"`
+	SaveFiles bool   `yaml:"save_files,omitempty" doc:"true: files that come with a message are kept as artifacts, and the model is told their names instead"`
 }
 
 // Secret says where a secret comes from: one of the two.
@@ -244,7 +245,7 @@ type Confirm struct {
 
 // Store says where things are kept.
 type Store struct {
-	Sessions string `yaml:"sessions,omitempty" enum:"memory,sqlite" doc:"memory: they end with the process, the default; sqlite: they are kept in a file"`
+	Sessions string `yaml:"sessions,omitempty" enum:"memory,sqlite" doc:"memory: they and their artifacts end with the process, the default; sqlite: both are kept in a file"`
 	Path     string `yaml:"path,omitempty" doc:"sqlite: the file; default .sandboxd/sessions.db in the app"`
 	Audit    string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
 }

@@ -337,3 +337,34 @@ memory: words
 		t.Errorf("got %v", err)
 	}
 }
+
+// Names that two offer to one agent are found before anything runs, with both who
+// offer them.
+func TestOffersOfOneName(t *testing.T) {
+	for _, c := range []struct{ name, agent, want string }{
+		{"an agent below and a server", "{name: a, toolsets: [s], agents: [{name: find, mode: task}]}", "agent.toolsets[0]: tool find: offered by agent find and MCP server s"},
+		{"two servers", "{name: a, toolsets: [s, t]}", "agent.toolsets[1]: tool find: offered by MCP server s and MCP server t"},
+		{"a server and an agent as a tool", "{name: a, toolsets: [s], agent_tools: [{agent: {name: find}}]}", "agent.toolsets[0]: tool find: offered by agent find and MCP server s"},
+		{"a tool of sandboxd and a server", "{name: a, tools: [exit_loop], toolsets: [t]}", "agent.toolsets[0]: tool exit_loop: offered by sandboxd itself and MCP server t"},
+		{"a tool of sandboxd and an agent", "{name: a, tools: [exit_loop], agents: [{name: exit_loop, mode: single_turn}]}",
+			"agent.agents[0]: tool exit_loop: offered by sandboxd itself and agent exit_loop"},
+		{"two agents as tools", "{name: a, agent_tools: [{agent: {name: b}}, {agent: {name: b}}]}", "agent.agent_tools[1]: tool b: offered by agent b and agent b"},
+		{"further below", "{name: a, agents: [{name: b, toolsets: [s, t]}]}", "agent.agents[0].toolsets[1]: tool find: offered by MCP server s and MCP server t"},
+		{"an agent that is no tool", "{name: a, toolsets: [s], agents: [{name: find}]}", ""},
+		{"different agents", "{name: a, toolsets: [s], agents: [{name: b, toolsets: [t]}]}", ""},
+		{"what is not known yet", "{name: a, toolsets: [s, all]}", ""},
+	} {
+		text := strings.Replace(least, "{name: a}", c.agent, 1) +
+			"mcp: [{name: s, command: [c], tools: [find]}, {name: t, command: [c], tools: [find, exit_loop]}, {name: all, command: [c], tools: ['*']}]\n"
+		_, err := opened(t, text, replies, Options{})
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != abi.VersionConflict || !strings.Contains(e.Text, c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}

@@ -43,7 +43,7 @@ type Runtime struct {
 	Plugins   []*plugins.Plugin
 	Guards    []flow.Guard // that count
 	Monitors  []flow.Guard // that are recorded
-	artifacts *flow.MemoryArtifacts
+	artifacts flow.Artifacts
 	builtin   *host.Module               // the first-party guards, once one is asked for
 	memory    *memory                    // nil: there is none
 	plugins   map[string]*plugins.Plugin // by name
@@ -54,7 +54,7 @@ type Runtime struct {
 // Open wires an app. Its maker closes it. Errors are [*Error] where the app is
 // to blame.
 func Open(ctx context.Context, f *File, o Options) (*Runtime, error) {
-	rt := &Runtime{File: f, artifacts: flow.NewMemoryArtifacts(), plugins: map[string]*plugins.Plugin{}, servers: map[string]flow.Toolset{}}
+	rt := &Runtime{File: f, plugins: map[string]*plugins.Plugin{}, servers: map[string]flow.Toolset{}}
 	if err := rt.open(ctx, o); err != nil {
 		return nil, errors.Join(err, rt.Close())
 	}

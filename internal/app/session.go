@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -45,14 +46,14 @@ func (f *File) OpenSessions() (*sqlite.Store, error) {
 
 func (rt *Runtime) openStore() error {
 	if !rt.File.KeepsSessions() {
-		rt.Store = session.NewMemory()
+		rt.Store, rt.artifacts = session.NewMemory(), flow.NewMemoryArtifacts()
 		return nil
 	}
 	store, err := rt.File.OpenSessions()
 	if err != nil {
 		return err
 	}
-	rt.Store = store
+	rt.Store, rt.artifacts = store, store.Artifacts()
 	rt.closers = append(rt.closers, store)
 	if rt.File.Memory != "" {
 		rt.memory = &memory{store}
@@ -96,8 +97,8 @@ func (f *File) Now() (time.Time, error) {
 }
 
 // Session returns the key of a user's session, which it makes if there is none of
-// that id, and copies the app's files into its artifacts. Other artifacts end
-// with the process.
+// that id, and copies those of the app's files into its artifacts that are new or
+// have changed. Artifacts are kept as long as sessions are.
 func (rt *Runtime) Session(ctx context.Context, user, id string) (session.Key, error) {
 	key := session.Key{App: rt.File.Name, User: user, ID: id}
 	if _, err := rt.Store.Create(ctx, key, nil); err != nil && !errors.Is(err, session.ErrExists) {
@@ -116,14 +117,22 @@ func (rt *Runtime) Session(ctx context.Context, user, id string) (session.Key, e
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		if err := flow.ValidArtifactName(name); err != nil {
+		if err := session.ValidArtifactName(name); err != nil {
 			return bad(abi.ConfigInvalid, "rename the file", "%s: %v", rt.File.at("artifacts.dir"), err)
 		}
 		data, err := fs.ReadFile(root.FS(), name)
 		if err != nil {
 			return fmt.Errorf("artifact %s: %w", name, err)
 		}
-		_, err = rt.artifacts.Save(ctx, key, name, partOf(name, data))
+		part := partOf(name, data)
+		kept, err := rt.artifacts.Load(ctx, key, name, 0)
+		if err == nil && reflect.DeepEqual(kept, part) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		_, err = rt.artifacts.Save(ctx, key, name, part)
 		return err
 	})
 }

@@ -38,7 +38,7 @@ var rows = []row{
 	{packages: "sdk", may: []string{"sdk/abi"}},
 	{packages: "sdk/guest/go/examples/...", may: []string{"sdk/abi", "sdk/guest/go"}},
 	{packages: "sdk/guest/...", may: []string{"sdk/abi"}},
-	{packages: "session/sqlite", may: []string{genai, "modernc.org/sqlite/...", "session"}},
+	{packages: "session/sqlite", may: []string{genai, "modernc.org/sqlite/...", "session"}, shows: []string{genai}},
 	{packages: "session/...", may: []string{genai, "session"}, shows: []string{genai}},
 	{packages: "host/wasmbin"},
 	{packages: "host/...", may: []string{"github.com/tetratelabs/wazero/...", "golang.org/x/sys/...", "host/...", "capability", "audit", "sdk/abi"}},

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genai"
+
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -104,6 +106,11 @@ func work(ctx context.Context, s *Store, key session.Key, lane string, event, ca
 		return err
 	}
 	fmt.Println("event", event)
+	version, err := s.Artifacts().Save(ctx, key, "f", genai.NewPartFromText(lane))
+	if err != nil {
+		return err
+	}
+	fmt.Println("save", version-1)
 	shared := &session.Event{ID: fmt.Sprint(lane, "-", event), Author: lane, Branch: fmt.Sprint(event)}
 	if err := s.Append(ctx, sharedKey, shared); err != nil && !errors.Is(err, session.ErrExists) {
 		return err
@@ -161,6 +168,7 @@ func split(calls []session.Call) (worked []session.Call, approved map[string]int
 type laneLog struct {
 	lane    string
 	events  int         // 0 to events-1 are stored
+	saved   int         // versions 1 to saved of the artifact
 	shared  int         // the same, in the shared session
 	began   int         // 0 to began-1
 	ended   map[int]int // how often, by number
@@ -195,6 +203,12 @@ func (l *laneLog) note(line string) error {
 		return errors.Join(l.atLeast("events", &l.events, a), l.atLeast("calls", &l.began, b), l.atLeast("questions", &l.asked, c))
 	case "event":
 		return next(&l.events)
+	case "save":
+		if a != l.saved && a != l.saved+1 { // the kill can have kept back one report
+			return fmt.Errorf("save: reported version %d after %d", a+1, l.saved)
+		}
+		l.late += a - l.saved
+		l.saved = a + 1
 	case "shared":
 		l.shared = a + 1
 	case "begin":
@@ -244,6 +258,17 @@ func (l *laneLog) check(ctx context.Context, s *Store) error {
 		return err
 	}
 	if err := errors.Join(l.atLeast("events", &l.events, len(sess.Events)), l.atLeast("calls", &l.began, len(calls)), l.atLeast("questions", &l.asked, len(questions))); err != nil {
+		return err
+	}
+	var versions, newest int
+	if err := s.read.QueryRowContext(ctx, `SELECT count(*), coalesce(max(version), 0) FROM artifacts WHERE session = ? AND part = ?`,
+		key.ID, fmt.Sprintf(`{"text":%q}`, l.lane)).Scan(&versions, &newest); err != nil {
+		return err
+	}
+	if versions != newest {
+		return fmt.Errorf("%d versions of the artifact are stored, the newest is %d", versions, newest)
+	}
+	if err := l.atLeast("versions", &l.saved, versions); err != nil {
 		return err
 	}
 	for i, ev := range sess.Events {

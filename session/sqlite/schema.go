@@ -102,6 +102,20 @@ ALTER TABLE calls ADD COLUMN approval TEXT NOT NULL DEFAULT '';
 ALTER TABLE questions ADD COLUMN asked_by TEXT NOT NULL DEFAULT '';
 ALTER TABLE questions ADD COLUMN via TEXT NOT NULL DEFAULT '';
 ALTER TABLE questions ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+`, `
+CREATE TABLE artifacts (
+	tenant  TEXT NOT NULL,
+	app     TEXT NOT NULL,
+	user    TEXT NOT NULL,
+	session TEXT NOT NULL, -- its id; empty: the user's
+	name    TEXT NOT NULL,
+	version INTEGER NOT NULL, -- from 1, without gaps
+	size    INTEGER NOT NULL, -- bytes of part and data
+	part    TEXT NOT NULL, -- JSON, without inline data
+	data    BLOB, -- inline data
+	PRIMARY KEY (tenant, app, user, session, name, version)
+) STRICT;
+CREATE INDEX artifact_sizes ON artifacts (tenant, app, user, session, size);
 `}
 
 // prepare checks what the file is before it changes anything in it, and brings

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandboxd/sandboxd/session"
@@ -67,6 +68,32 @@ func (s *Store) List(ctx context.Context, tenant, app, user string) ([]session.K
 	return keys, nil
 }
 
+// Recent returns the n sessions of a user that were updated last, the newest first.
+func (s *Store) Recent(ctx context.Context, tenant, app, user string, n int) ([]session.Key, error) {
+	type dated struct {
+		id      string
+		updated time.Time
+	}
+	var all []dated
+	err := s.view(ctx, func(tx *sql.Tx) error {
+		return each(ctx, tx, func(scan func(...any) error) error {
+			var d dated
+			err := scan(&d.id, (*stamp)(&d.updated))
+			all = append(all, d)
+			return err
+		}, `SELECT id, updated FROM sessions WHERE tenant = ? AND app = ? AND user = ? ORDER BY id`, tenant, app, user)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions of %s: %w", user, err)
+	}
+	slices.SortStableFunc(all, func(a, b dated) int { return b.updated.Compare(a.updated) })
+	var keys []session.Key
+	for _, d := range all[:min(n, len(all))] {
+		keys = append(keys, session.Key{Tenant: tenant, App: app, User: user, ID: d.id})
+	}
+	return keys, nil
+}
+
 // Users returns the users that have sessions of an app, in order.
 func (s *Store) Users(ctx context.Context, tenant, app string) ([]string, error) {
 	var users []string
@@ -88,6 +115,10 @@ func (s *Store) Delete(ctx context.Context, key session.Key) error {
 	err := s.update(ctx, func(tx *sql.Tx) error {
 		row, err := find(ctx, tx, key)
 		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM artifacts WHERE tenant = ? AND app = ? AND user = ? AND session = ?`,
+			key.Tenant, key.App, key.User, key.ID); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `DELETE FROM sessions WHERE row = ?`, row)
