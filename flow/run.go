@@ -210,26 +210,6 @@ func keepAnswers(message, given *genai.Content) {
 	}
 }
 
-// openScope returns the scope of the newest event that has one, unless its task
-// has been finished since: a message belongs to the task that is still open.
-func (r *run) openScope() string {
-	finished := map[string]bool{}
-	for _, e := range slices.Backward(r.events()) {
-		if e.IsolationScope == "" || isRecord(e) {
-			continue
-		}
-		for _, resp := range e.Responses() {
-			if _, failed := resp.Response["error"]; resp.Name == finishTask && !failed {
-				finished[e.IsolationScope] = true
-			}
-		}
-		if !finished[e.IsolationScope] {
-			return e.IsolationScope
-		}
-	}
-	return ""
-}
-
 // saveBlobs replaces inline files of a message by a note and keeps them as artifacts.
 func (r *run) saveBlobs(cc *CallbackContext, message *genai.Content) error {
 	for i, p := range message.Parts {

@@ -1,0 +1,84 @@
+package flow_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/flowtest"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
+)
+
+// nth answers the n-th question about a tool, and allows everything else.
+func nth(n int, tool string, v abi.Verdict) *flowtest.Guard {
+	asked := 0
+	return &flowtest.Guard{Label: "guard", Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+		if q.Call.Tool == tool {
+			if asked++; asked == n {
+				return flowtest.Echo(q, v), nil
+			}
+		}
+		return flowtest.Echo(q, abi.Allow()), nil
+	}}
+}
+
+// Whatever ended a task, what the user says next is heard by the agent that gave it.
+func TestMessageAfterTask(t *testing.T) {
+	broken := []flowtest.Reply{{Err: errors.New("503 overloaded")}}
+	work := flowtest.Call(call("k1", "tool", `{}`))
+	for name, c := range map[string]struct {
+		steps  [][]flowtest.Reply
+		hooks  flow.Hooks
+		below  [][]flowtest.Reply // of an agent to which the task's agent gives a task
+		guards []flow.Guard
+		before []string // messages until the task is over
+	}{
+		"finished":           {steps: [][]flowtest.Reply{work, finish("f", `{"result":"ok"}`)}},
+		"model failed":       {steps: [][]flowtest.Reply{work, broken}},
+		"model failed later": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), broken}, before: []string{"Mon"}},
+		"hook failed": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?")}, before: []string{"Mon"},
+			hooks: flow.Hooks{AfterAgent: func(ctx *flow.CallbackContext) (*genai.Content, error) {
+				if flowText(ctx.UserContent()) == "Mon" {
+					return nil, errors.New("broken")
+				}
+				return nil, nil
+			}}},
+		"denied later": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?")}, guards: []flow.Guard{nth(2, "kid", abi.Deny("no", ""))}, before: []string{"Mon"}},
+		"denied over an open one": {steps: [][]flowtest.Reply{flowtest.Call(call("d2", "low", `{"request":"x"}`))}, below: [][]flowtest.Reply{flowtest.Say("which day?")},
+			guards: []flow.Guard{nth(2, "kid", abi.Deny("no", ""))}, before: []string{"Mon"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
+			below := worker("kid", flow.Task, c.steps...)
+			below.Tools, below.Hooks = []flow.Tool{tool("tool")}, []flow.Hooks{c.hooks}
+			if c.below != nil {
+				below.Agents = []*flow.Agent{worker("low", flow.Task, c.below...)}
+			}
+			w.agent.Agents, w.cfg.Guards = []*flow.Agent{below}, c.guards
+			var heard string
+			w.model.OnRequest = func(req *flow.Request, _ bool) { heard = strings.Join(shown(req.Contents), " | ") }
+			o := w.say("go")
+			for _, m := range c.before {
+				if o.response("d1") != "" {
+					t.Fatalf("the task was over before %q: %s", m, o.authors())
+				}
+				o = w.say(m)
+			}
+			if o.response("d1") == "" {
+				t.Fatalf("the task is not over: %s", o.authors())
+			}
+			for _, m := range []string{"hello", "anybody"} {
+				if o := w.say(m); o.authors() != "agent:done" || !strings.Contains(heard, "user "+m) {
+					t.Errorf("after %q: %s; the agent heard %s", m, o.authors(), heard)
+				}
+			}
+		})
+	}
+}
+
+func flowText(c *genai.Content) string { return (&session.Response{Content: c}).Text() }
