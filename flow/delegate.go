@@ -287,25 +287,19 @@ func (s *step) resumeTasks(ctx context.Context) (waiting bool, err error) {
 		return false, nil
 	}
 	table := s.table()
-	answered := map[string]bool{}
+	events := s.events()
+	answered := scopesOf(events).answered
 	var open []*genai.FunctionCall
-	for _, ev := range slices.Backward(s.events()) {
-		if ev.IsolationScope != s.scope || ev.Author != s.agent.Name && ev.Author != userAuthor {
-			continue
-		}
-		for _, r := range ev.Responses() {
-			answered[r.ID] = true
-		}
-		if ev.Author != s.agent.Name {
+	for _, ev := range events {
+		if ev.IsolationScope != s.scope || ev.Author != s.agent.Name {
 			continue
 		}
 		_, tasks := splitTasks(table, ev.Calls())
-		for _, call := range slices.Backward(tasks) {
+		for _, call := range tasks {
 			if !answered[call.ID] {
 				open = append(open, call)
 			}
 		}
 	}
-	slices.Reverse(open)
 	return s.runTasks(ctx, table, open)
 }

@@ -82,3 +82,53 @@ func TestMessageAfterTask(t *testing.T) {
 }
 
 func flowText(c *genai.Content) string { return (&session.Response{Content: c}).Text() }
+
+// A task about whose call a person is asked first may ask the user afterwards, and
+// a person may be asked about it again: nothing that is said to it is lost.
+func TestApprovedTaskTalks(t *testing.T) {
+	for name, c := range map[string]struct {
+		again   bool // a person is asked at each turn
+		approve bool // the second time
+		end     string
+		heard   string // by the task's agent, last
+	}{
+		"asked once":       {end: "kid(finish_task) kid<finish_task user<kid agent:done", heard: `user {"request":"book"} | model which_day? | user Mon`},
+		"asked each time":  {again: true, approve: true, end: "kid(finish_task) kid<finish_task user<kid agent:done", heard: `user {"request":"book"} | model which_day? | user Mon`},
+		"rejected at last": {again: true, end: "agent<kid agent:done", heard: `user {"request":"book"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
+			below := worker("kid", flow.Task, flowtest.Say("which day?"), finish("f", `{"result":"Monday"}`))
+			var heard string
+			below.Model.(*flowtest.Model).OnRequest = func(req *flow.Request, _ bool) { heard = strings.Join(shown(req.Contents), " | ") }
+			w.agent.Agents = []*flow.Agent{below}
+			n := 0
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "ask", Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+				if q.Call.Tool != "kid" || q.Facts.Approved != nil {
+					return flowtest.Echo(q, abi.Allow()), nil
+				}
+				if n++; n > 1 && !c.again {
+					return flowtest.Echo(q, abi.Allow()), nil
+				}
+				return flowtest.Echo(q, abi.Confirm("sure", "sure?")), nil
+			}}}
+			o := w.say("go")
+			if o = w.run(answer(o.questions()[0].ID, `{"confirmed":true}`)); o.authors() != "kid:which day?" {
+				t.Fatalf("after the approval: %s, errors %v", o.authors(), o.errs)
+			}
+			o = w.say("Mon")
+			if c.again {
+				if len(o.questions()) != 1 {
+					t.Fatalf("nobody is asked again: %s", o.authors())
+				}
+				o = w.run(answer(o.questions()[0].ID, `{"confirmed":`+map[bool]string{true: "true", false: "false"}[c.approve]+`}`))
+			}
+			if o.authors() != c.end || heard != c.heard {
+				t.Errorf("got %s, want %s; the agent heard %s, want %s", o.authors(), c.end, heard, c.heard)
+			}
+			if o := w.say("hello"); o.authors() != "agent:done" {
+				t.Errorf("after the task: %s", o.authors())
+			}
+		})
+	}
+}
