@@ -1,6 +1,9 @@
 package flow_test
 
 import (
+	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -298,5 +301,84 @@ func TestStopInsideCallAsksNobody(t *testing.T) {
 	questions, err := w.store.Questions(t.Context(), home)
 	if err != nil || len(questions) != 0 || len(pay.Calls()) != 0 {
 		t.Errorf("questions %+v (%v), %d calls", questions, err, len(pay.Calls()))
+	}
+}
+
+// An agent that is given a task, and those that work for it in its scope, get the
+// arguments that were judged last and, if a person was asked, approved: at the first
+// turn and at those that follow.
+func TestTaskGetsWhatWasJudged(t *testing.T) {
+	without := func(args string) func(context.Context, *abi.Question) (abi.Verdict, error) {
+		return func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+			if q.Call.Tool != "kid" {
+				return flowtest.Echo(q, abi.Allow()), nil
+			}
+			return flowtest.Echo(q, abi.Rewrite(json.RawMessage(args))), nil
+		}
+	}
+	rewriting := func(args string) flow.Guard {
+		return &flowtest.Guard{Label: "rewrites", Rewrite: []abi.Phase{abi.PhaseCall}, Answer: without(args)}
+	}
+	for name, c := range map[string]struct {
+		guards []flow.Guard
+		hook   string
+		given  string
+		want   string // what the agent is told
+	}{
+		"as it was said":   {given: `{"request":"secret"}`, want: `{"request":"secret"}`},
+		"by a hook":        {given: `{"request":"secret"}`, hook: "public", want: `{"request":"public"}`},
+		"by a guard":       {given: `{"request":"secret"}`, guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+		"by both":          {given: `{"request":"x"}`, hook: "secret", guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+		"all taken out":    {given: `{"request":"secret"}`, guards: []flow.Guard{rewriting(`{}`)}, want: "go"},
+		"added by a guard": {given: ``, guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+		"approved":         {given: `{"request":"secret"}`, guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+	} {
+		for _, mode := range []flow.Mode{flow.Task, flow.SingleTurn} {
+			t.Run(name+" "+string(mode), func(t *testing.T) {
+				w := newWorld(t, flowtest.Call(give("d1", c.given)))
+				below := worker("kid", flow.Task, flowtest.Say("which day?"), finish("f", `{"result":"ok"}`))
+				heard := below.Model.(*flowtest.Model)
+				if mode == flow.SingleTurn { // an agent below it, which sees the scope's history
+					low := worker("low", mode, flowtest.Say("Monday"), flowtest.Say("Tuesday"))
+					low.IncludeContents = flow.IncludeAll
+					heard.Steps = [][]flowtest.Reply{flowtest.Call(call("l1", "low", `{"request":"y"}`)), flowtest.Say("which day?"), flowtest.Call(call("l2", "low", `{"request":"y"}`)), finish("f", `{"result":"ok"}`)}
+					below.Agents, heard = []*flow.Agent{low}, low.Model.(*flowtest.Model)
+				}
+				below.InputSchema = schemaOf(t, `{"type":"object"}`)
+				heard.OnRequest = func(req *flow.Request, _ bool) {
+					if got := req.Contents[0].Parts[0].Text; got != c.want {
+						t.Errorf("request %d: the agent is told %s, want %s", heard.Requests(), got, c.want)
+					}
+				}
+				w.agent.Agents, w.cfg.Guards = []*flow.Agent{below}, c.guards
+				if name == "approved" {
+					w.cfg.Guards = append(slices.Clone(c.guards), nth(1, "kid", abi.Confirm("sure", "sure?")))
+				}
+				if c.hook != "" {
+					w.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, call *flow.ToolCall) (map[string]any, error) {
+						call.Args["request"] = c.hook
+						return nil, nil
+					}}}
+				}
+				o := w.say("go")
+				if name == "approved" {
+					if q := o.questions(); len(q) != 1 || toJSON(t, q[0].Args["originalFunctionCall"]) != `{"args":`+c.want+`,"id":"d1","name":"kid"}` {
+						t.Fatalf("the person is asked %s", toJSON(t, q))
+					}
+					o = w.run(answer(o.questions()[0].ID, `{"confirmed":true}`))
+				}
+				if c.want != "go" { // the user's message, if there are no arguments
+					w.say("Mon")
+				}
+				if heard.Requests() == 0 {
+					t.Error("the agent was never asked")
+				}
+				for _, begun := range w.calls() {
+					if begun.Tool == "kid" && c.want != "go" && begun.ArgsSHA256 != abi.Digest([]byte(c.want)) {
+						t.Errorf("call %s is recorded with other arguments", begun.ID.Call)
+					}
+				}
+			})
+		}
 	}
 }
