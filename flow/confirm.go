@@ -189,7 +189,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	if len(calls) == 0 {
 		return false, nil
 	}
-	return s.settle(s.dispatch(ctx, s.table(), calls, approvals))
+	return s.settle(ctx, s.dispatch(ctx, s.table(), calls, approvals))
 }
 
 // firstToResume reports whether the agent has not yet looked at a user's event

@@ -283,7 +283,7 @@ func (s *step) runTasks(ctx context.Context, table *toolTable, tasks []*genai.Fu
 		if !validTaskID(call.ID) {
 			return true, fmt.Errorf("task %s: call id %q: want no '/' and no '@', and not digits only", call.Name, escape(call.ID, 80))
 		}
-		if ends, err := s.settle(s.dispatch(ctx, table, []*genai.FunctionCall{call}, nil)); err != nil || ends {
+		if ends, err := s.settle(ctx, s.dispatch(ctx, table, []*genai.FunctionCall{call}, nil)); err != nil || ends {
 			return true, err
 		}
 	}

@@ -167,7 +167,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 	if b == nil && len(tasks) == 0 {
 		return true, nil
 	}
-	ends, err := s.settle(b)
+	ends, err := s.settle(ctx, b)
 	if err == nil && !ends {
 		_, err = s.runTasks(ctx, req.tools, tasks)
 	}
@@ -177,7 +177,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 // settle shows what calls led to and does what they decided: an answer that was
 // given through a tool becomes the agent's last event, and a transfer names who
 // goes on. It reports whether the step ends here.
-func (s *step) settle(b *batch) (ends bool, err error) {
+func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 	if b == nil {
 		return false, nil
 	}
@@ -195,7 +195,7 @@ func (s *step) settle(b *batch) (ends bool, err error) {
 		s.ended = true
 	}
 	if ev := s.structuredAnswer(b.event); ev != nil && !asked {
-		s.emit(ev)
+		s.emit(s.judged(ctx, ev))
 		s.ended = true
 	}
 	if name := b.event.Actions.TransferToAgent; name != "" && !s.stopped {
