@@ -2,9 +2,11 @@ package flow_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/genai"
 
@@ -129,6 +131,98 @@ func TestApprovedTaskTalks(t *testing.T) {
 			if o := w.say("hello"); o.authors() != "agent:done" {
 				t.Errorf("after the task: %s", o.authors())
 			}
+		})
+	}
+}
+
+// A run that ends within a task leaves the task open, however it ends: the next
+// message goes there, and to the agent that gave the task when it is done.
+func TestInterruptedTask(t *testing.T) {
+	for name, c := range map[string]struct {
+		second bool // it is interrupted at its second turn
+		end    string
+	}{
+		"handler":         {end: "context canceled"},
+		"handler, later":  {second: true, end: "context canceled"},
+		"model":           {end: "context canceled"},
+		"model, later":    {second: true, end: "context canceled"},
+		"guard, later":    {second: true, end: "context canceled"},
+		"time":            {end: "the run reached its limit of 10m0s"},
+		"time, later":     {second: true, end: "the run reached its limit of 10m0s"},
+		"steps":           {end: "the run reached its limit of 2 steps"},
+		"consumer":        {},
+		"consumer, later": {second: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
+				at := "" // where the run ends
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ends := func(where string) {
+					if where == at {
+						cancel()
+					}
+				}
+				work := func(id string) []flowtest.Reply { return flowtest.Call(call(id, "tool", `{}`)) }
+				below := worker("kid", flow.Task, work("k1"), flowtest.Say("which day?"), work("k2"), finish("f", `{"result":"ok"}`))
+				below.Tools = []flow.Tool{handler("tool", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+					ends("handler")
+					if at == "time" {
+						<-ctx.Done()
+					}
+					return okResponse, nil
+				})}
+				model := below.Model.(*flowtest.Model)
+				var heard, above string
+				model.OnRequest = func(req *flow.Request, _ bool) {
+					heard = strings.Join(shown(req.Contents), " | ")
+					ends("model")
+				}
+				w.model.OnRequest = func(req *flow.Request, _ bool) { above = strings.Join(shown(req.Contents), " | ") }
+				w.agent.Agents = []*flow.Agent{below}
+				w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+					if q.Call.Tool == "kid" {
+						ends("guard")
+					}
+					return flowtest.Echo(q, abi.Allow()), nil
+				}}}
+				said := "go"
+				if c.second {
+					w.say(said)
+					said = "Mon"
+				}
+				if at, _, _ = strings.Cut(name, ","); at == "steps" {
+					w.cfg.Limits.Steps = 2
+				}
+				var ended []string
+				for ev, err := range w.runner().Run(ctx, home, flow.Text(said)) {
+					switch {
+					case err != nil:
+						ended = append(ended, err.Error())
+					case ev.ErrorCode != "":
+						ended = append(ended, ev.ErrorMessage)
+					}
+					if at == "consumer" && err == nil && ev.Author == "kid" {
+						break
+					}
+				}
+				if got := strings.Join(ended, ", "); got != c.end {
+					t.Errorf("the run ended with %q, want %q", got, c.end)
+				}
+				at, w.cfg.Limits = "", flow.Limits{}
+				model.Steps = append(model.Steps[:model.Requests()], finish("f", `{"result":"ok"}`))
+				o := w.say("on")
+				if want := "kid(finish_task) kid<finish_task user<kid agent:done"; o.authors() != want || o.response("d1") != `{"output":"ok"}` {
+					t.Errorf("got %s, want %s", o.authors(), want)
+				}
+				if c.second && !strings.Contains(heard, "user Mon") {
+					t.Errorf("the task's agent heard %s", heard)
+				}
+				if w.say("hello"); !strings.Contains(above, "user hello") {
+					t.Errorf("nobody hears what follows: %s", above)
+				}
+			})
 		})
 	}
 }

@@ -56,6 +56,8 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 		switch {
 		case s.stopped:
 			return false
+		case s.ended && f.isSpent(): // in a task that is still open
+			return f.outOfSteps(f.agent.Name, yield)
 		case s.last == nil || s.ended:
 			return true
 		case s.last.Final():
@@ -186,6 +188,9 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 		return true, nil
 	}
 	if b.open {
+		if ctx.Err() != nil {
+			return true, context.Cause(ctx)
+		}
 		s.ended = true
 	}
 	if b.event == nil {
