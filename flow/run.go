@@ -92,14 +92,21 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 		}
 	})
 	defer afterRun()
-	failed, stopped := false, false
+	failed, stopped, over := false, false, false
 	deliver := func(ev *session.Event, err error) bool {
 		ok := r.deliver(ctx, ev, err, func(ev *session.Event, err error) bool {
+			if over { // it is stored, and nobody is told
+				if err != nil {
+					r.cfg.Logger.Error("results of calls not stored", "err", err)
+				}
+				return false
+			}
 			failed = failed || err != nil
 			more := yield(ev, err)
 			stopped = stopped || !more
 			return more
 		})
+		over = over || !ok
 		return ok
 	}
 	content, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {

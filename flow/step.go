@@ -181,7 +181,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 // goes on. It reports whether the step ends here.
 func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 	if b == nil {
-		return false, nil
+		return s.stopped, nil
 	}
 	asked := s.show(b)
 	if s.stopped {
@@ -231,15 +231,22 @@ func (s *step) emit(ev *session.Event) bool {
 }
 
 // yield passes on an event of this agent, or of one that runs inside this step.
+// After the run has stopped only what calls led to is passed on, to be stored: the
+// model has to learn what has happened.
 func (s *step) yield(ev *session.Event, err error) bool {
-	if s.stopped {
+	if s.stopped && !tellsResults(ev, err) {
 		return false
 	}
 	if err == nil {
 		s.last = ev
 	}
-	s.stopped = !s.to(ev, err) || err != nil
+	s.stopped = !s.to(ev, err) || err != nil || s.stopped
 	return !s.stopped
+}
+
+// tellsResults reports whether an event holds what calls led to.
+func tellsResults(ev *session.Event, err error) bool {
+	return err == nil && !ev.Partial && len(ev.Responses()) > 0
 }
 
 // keepOutput writes the agent's final text to the state key that it names.
