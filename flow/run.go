@@ -33,6 +33,7 @@ type run struct {
 	rewrites  int               // how often an event was replaced, in a new list of events
 	temp      map[string]any    // state in the temp: scope
 	attempts  map[string]int    // how often each call id was tried
+	callIDs   map[string]bool   // of the session's calls; nil: not collected yet
 	branches  map[string]int    // how often each agent was given a single-turn task on a branch
 	resumed   map[string]bool   // user events whose answers an agent dealt with, by both
 	gates     map[string]*gate  // of tail retention, by agent and place

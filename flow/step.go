@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"google.golang.org/genai"
@@ -268,9 +269,7 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 	ev := s.newEvent(s.agent.Name)
 	ev.Response = *resp
 	ev.Content = session.CloneContent(resp.Content)
-	if again := nameCalls(ev.Content); len(again) > 0 {
-		s.cfg.Logger.Warn("model repeats ids of calls: renamed", "ids", again)
-	}
+	s.nameCalls(&ev.Response, true)
 	acts.mu.Lock()
 	ev.Actions.StateDelta = session.CloneMap(acts.set.StateDelta)
 	ev.Actions.ArtifactDelta = nil // as in ADK: versions saved by model hooks are not in the event
@@ -286,25 +285,47 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 // callIDPrefix marks ids that the host gave; they are not sent to the model.
 const callIDPrefix = "adk-"
 
-// nameCalls gives an id to calls that have none, or one that an earlier call of
-// the content has. It returns the repeated ids.
-func nameCalls(c *genai.Content) (again []string) {
-	seen := map[string]bool{}
-	for _, p := range parts(c) {
-		if p == nil || p.FunctionCall == nil {
-			continue
+// nameCalls gives an id to calls that have none, or one that an earlier call of the
+// content or of the session has: results, answers and tasks have to find their
+// calls. With keep no later call can have the ids of a whole response.
+func (r *run) nameCalls(resp *session.Response, keep bool) {
+	var own map[string]bool
+	var again []string
+	r.mu.Lock()
+	for _, call := range resp.Calls() {
+		if own == nil {
+			own = map[string]bool{}
+			r.readCallIDs()
 		}
-		call := p.FunctionCall
-		if seen[call.ID] {
-			again = append(again, call.ID)
+		if own[call.ID] || r.callIDs[call.ID] {
+			again = append(again, escape(call.ID, 80))
 			call.ID = ""
 		}
 		if call.ID == "" {
 			call.ID = callIDPrefix + newID()
 		}
-		seen[call.ID] = true
+		own[call.ID] = true
 	}
-	return again
+	if keep && !resp.Partial {
+		maps.Copy(r.callIDs, own)
+	}
+	r.mu.Unlock()
+	if len(again) > 0 && !resp.Partial {
+		r.cfg.Logger.Warn("model repeats ids of calls: renamed", "ids", again)
+	}
+}
+
+// readCallIDs collects the ids of the session's calls, once. r.mu is held.
+func (r *run) readCallIDs() {
+	if r.callIDs != nil {
+		return
+	}
+	r.callIDs = map[string]bool{}
+	for _, ev := range r.sess.Events {
+		for _, call := range ev.Calls() {
+			r.callIDs[call.ID] = true
+		}
+	}
 }
 
 // callModel calls the model between its hooks and passes on each response.
@@ -344,7 +365,7 @@ func (s *step) callModel(cc *CallbackContext, req *Request, yield func(*session.
 			}
 		}
 		resp = cloneResponse(resp)
-		nameCalls(resp.Content)
+		s.nameCalls(resp, false)
 		replaced, err := first(s.hooks, func(h Hooks) (*session.Response, error) {
 			if h.AfterModel == nil {
 				return nil, nil
