@@ -374,7 +374,7 @@ func TestTaskGetsWhatWasJudged(t *testing.T) {
 					if q := o.questions(); len(q) != 1 || toJSON(t, q[0].Args["originalFunctionCall"]) != `{"args":`+c.want+`,"id":"d1","name":"kid"}` {
 						t.Fatalf("the person is asked %s", toJSON(t, q))
 					}
-					o = w.run(answer(o.questions()[0].ID, `{"confirmed":true}`))
+					w.run(answer(o.questions()[0].ID, `{"confirmed":true}`))
 				}
 				if c.want != "go" { // the user's message, if there are no arguments
 					w.say("Mon")
