@@ -335,7 +335,8 @@ func (l brokenLog) Handle(context.Context, slog.Record) error {
 }
 
 // However long a run is, and whoever works in it, a consumer that stops after any
-// event leaves every call that ran with its end on record, and no call runs later.
+// event leaves every call that ran with its end on record and its response in the
+// history, and no call runs later.
 func TestConsumerStopsInALongRun(t *testing.T) {
 	const steps = 6
 	build := func() (w *world, kid *flowtest.Model, ran func() int) {
@@ -352,7 +353,7 @@ func TestConsumerStopsInALongRun(t *testing.T) {
 			w.model.Steps = append(w.model.Steps, step("c", i, "write", "keep", "write"))
 		}
 		kid = &flowtest.Model{ModelName: "kid"}
-		w.model.Steps = append(w.model.Steps, step("k", 0, "kid"))
+		w.model.Steps = append(w.model.Steps, step("k", 0, "write", "kid", "keep"))
 		for i := range steps {
 			kid.Steps = append(kid.Steps, step("d", i, "write", "keep"))
 		}
@@ -400,6 +401,17 @@ func TestConsumerStopsInALongRun(t *testing.T) {
 		}
 		if recorded != before {
 			t.Errorf("stopped after %d: %d calls ran, %d are recorded", n, before, recorded)
+		}
+		told := map[string]int{}
+		for _, ev := range w.stored().Events {
+			for _, r := range ev.Responses() {
+				told[r.ID]++
+			}
+		}
+		for _, c := range w.calls() {
+			if told[c.ID.Call] != 1 {
+				t.Errorf("stopped after %d: %d responses to call %s are stored", n, told[c.ID.Call], c.ID.Call)
+			}
 		}
 		for _, m := range []*flowtest.Model{w.model, kid} { // whoever goes on, nothing new is asked for
 			m.Steps = append(m.Steps[:m.Requests()], flowtest.Say("later"))

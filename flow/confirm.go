@@ -153,8 +153,8 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var calls []*genai.FunctionCall
-	approvals := map[string]*approval{}
+	var groups []*answeredCalls
+	events := s.events()
 	for _, q := range questions {
 		i := slices.IndexFunc(answers, func(a answer) bool { return a.id == q.ID })
 		if i < 0 {
@@ -170,7 +170,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if ap == nil || approvals[q.Call] != nil {
+		if ap == nil {
 			continue
 		}
 		given, err := abi.Unmarshal(q.Given)
@@ -178,18 +178,47 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 			return false, fmt.Errorf("question %s: %w", q.ID, err)
 		}
 		args, _ := given.(map[string]any)
-		approvals[q.Call] = ap
-		calls = append(calls, &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args})
+		groups = addAnswered(groups, eventOfCall(events, q.Call), ap, &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args})
 	}
 	for _, a := range answers {
 		if err := s.audit(ctx, refusalRecord(session.Question{ID: a.id, Session: s.key, Run: s.id}, s.by, abi.ConfirmationNotFound, "no such question")); err != nil {
 			return false, err
 		}
 	}
-	if len(calls) == 0 {
-		return false, nil
+	for _, g := range groups {
+		waits, err := s.settle(ctx, s.dispatch(ctx, s.table(), g.calls, g.approvals))
+		if err != nil || s.stopped {
+			return true, err
+		}
+		waiting = waiting || waits
 	}
-	return s.settle(s.dispatch(ctx, s.table(), calls, approvals))
+	if waiting && s.next == nil {
+		s.ended = true // somebody is asked, whatever came after the question
+	}
+	return waiting, nil
+}
+
+// AnsweredCalls are the calls of one event about which a message decides. Their results
+// become one event, as the model has to get the results of one event's calls.
+type answeredCalls struct {
+	event     *session.Event // nil if it is not in the history
+	calls     []*genai.FunctionCall
+	approvals map[string]*approval
+}
+
+// addAnswered puts a call to the others of its event. A call that is there already
+// is not made twice.
+func addAnswered(groups []*answeredCalls, ev *session.Event, ap *approval, call *genai.FunctionCall) []*answeredCalls {
+	i := slices.IndexFunc(groups, func(g *answeredCalls) bool { return g.event == ev })
+	if i < 0 {
+		i = len(groups)
+		groups = append(groups, &answeredCalls{event: ev, approvals: map[string]*approval{}})
+	}
+	if g := groups[i]; g.approvals[call.ID] == nil {
+		g.approvals[call.ID] = ap
+		g.calls = append(g.calls, call)
+	}
+	return groups
 }
 
 // firstToResume reports whether the agent has not yet looked at a user's event

@@ -680,3 +680,79 @@ func TestPayloads(t *testing.T) {
 		})
 	}
 }
+
+// One message may answer what several runs asked: each call gets its result, once,
+// and the model reads all of them.
+func TestAnswersToSeveralRuns(t *testing.T) {
+	const approve, no = `{"confirmed":true}`, `{"confirmed":false}`
+	for name, c := range map[string]struct {
+		answers []string // to c1 and c2 of the first run and c3 of the second; "": none
+		reverse bool     // the last question is answered first
+		ran     string
+	}{
+		"all":                {answers: []string{approve, approve, approve}, ran: `[{"n":1} {"n":2} {"n":3}]`},
+		"all, the other way": {answers: []string{approve, approve, approve}, reverse: true, ran: `[{"n":1} {"n":2} {"n":3}]`},
+		"one of each":        {answers: []string{"", approve, approve}, ran: `[{"n":2} {"n":3}]`},
+		"one rejected":       {answers: []string{no, approve, approve}, ran: `[{"n":2} {"n":3}]`},
+		"a run rejected":     {answers: []string{approve, approve, no}, ran: `[{"n":1} {"n":2}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`), call("c2", "pay", `{"n":2}`)), flowtest.Call(call("c3", "pay", `{"n":3}`)))
+			pay := tool("pay")
+			pay.Describe.Confirm = true
+			w.agent.Tools = []flow.Tool{pay}
+			asked := append(w.say("go").questions(), w.say("go on").questions()...)
+			in := flow.Input{Content: &genai.Content{Role: genai.RoleUser}}
+			for i, a := range c.answers {
+				if a != "" {
+					in.Content.Parts = append(in.Content.Parts, answer(asked[i].ID, a).Content.Parts...)
+				}
+			}
+			if c.reverse {
+				slices.Reverse(in.Content.Parts)
+			}
+			var heard string
+			w.model.OnRequest = func(req *flow.Request, _ bool) { heard = toJSON(t, req.Contents) }
+			o := w.run(in)
+			if len(o.errs) > 0 || o.final() != "done" {
+				t.Errorf("the run ended with %s, errors %v", o.authors(), o.errs)
+			}
+			ran := pay.Calls()
+			slices.Sort(ran) // calls of one event run at the same time
+			if got := fmt.Sprint(ran); got != c.ran {
+				t.Errorf("ran %s, want %s", got, c.ran)
+			}
+			for i, a := range c.answers {
+				id := asked[i].Args["originalFunctionCall"].(map[string]any)["id"].(string)
+				want := map[string]string{"": `{"error":"error tool \"pay\" requires confirmation, please approve or reject"}`, approve: okResponse, no: `{"error":"error tool \"pay\" call is rejected"}`}[a]
+				if !strings.Contains(heard, `"functionResponse":{"id":"`+id+`","name":"pay","response":`+want+`}`) {
+					t.Errorf("the model does not read %s for %s: %s", want, id, heard)
+				}
+			}
+			if again := w.run(in); len(pay.Calls()) != len(ran) || len(again.errs) > 0 {
+				t.Errorf("sent again: %d calls, errors %v", len(pay.Calls()), again.errs)
+			}
+		})
+	}
+}
+
+// A call that has to be asked about again does not keep the other run's from being made.
+func TestAskedAgainBesideAnotherRun(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`)), flowtest.Call(call("c2", "pay", `{"n":2}`)))
+	pay := tool("pay")
+	pay.Describe.Confirm = true
+	w.agent.Tools = []flow.Tool{pay}
+	a, b := w.say("go"), w.say("go on")
+	w.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, call *flow.ToolCall) (map[string]any, error) {
+		if call.ID == "c1" {
+			call.Args["n"] = 9 // no longer what was approved
+		}
+		return nil, nil
+	}}}
+	in := answer(a.questions()[0].ID, `{"confirmed":true}`)
+	in.Content.Parts = append(in.Content.Parts, answer(b.questions()[0].ID, `{"confirmed":true}`).Content.Parts...)
+	o := w.run(in)
+	if len(o.errs) > 0 || len(o.questions()) != 1 || fmt.Sprint(pay.Calls()) != `[{"n":2}]` || o.response("c2") != okResponse || w.model.Requests() != 2 {
+		t.Errorf("got %s, errors %v, calls %v, %d requests", o.authors(), o.errs, pay.Calls(), w.model.Requests())
+	}
+}

@@ -120,12 +120,17 @@ type taskTool struct {
 
 func (t *taskTool) Spec() *Spec { return &t.spec }
 
-func (t *taskTool) Run(ctx *ToolContext, _ Permit) (Outcome, error) {
+func (t *taskTool) Run(ctx *ToolContext, permit Permit) (Outcome, error) {
 	p, err := ctx.place.deeper()
 	if err != nil {
 		return Outcome{}, err
 	}
+	given, err := abi.Unmarshal(permit.Args())
+	if err != nil {
+		return Outcome{}, err
+	}
 	p.scope, p.task = ctx.callID, &task{}
+	p.given, _ = given.(map[string]any)
 	w := &watch{ctx: ctx}
 	if err := w.run(p, t.agent, Task, func(ev *session.Event) error {
 		if ev.IsolationScope == "" {
@@ -218,14 +223,19 @@ func (f *agentRun) history() ([]*session.Event, int) {
 const noReplies = "Important: You will not receive any user replies or clarifications. Complete the task using only the information provided above."
 
 // taskInput is what an agent in a scope is told first: the arguments of the call
-// that gave it the task, else the user's message.
+// that gave the scope its task, as they were judged if that was in this run, else
+// the user's message.
 func (f *agentRun) taskInput(events []*session.Event) *genai.Content {
 	if f.scope == "" {
 		return nil
 	}
 	c := &genai.Content{Role: genai.RoleUser}
-	if call := taskCall(events, f.scope); call != nil {
-		c.Parts = append(c.Parts, genai.NewPartFromText(jsonText(call.Args)))
+	args, made := taskArgs(events, f.scope)
+	if made && f.given != nil {
+		args = f.given
+	}
+	if len(args) > 0 {
+		c.Parts = append(c.Parts, genai.NewPartFromText(jsonText(args)))
 	} else if f.userContent != nil {
 		c.Parts = append(c.Parts, session.CloneContent(f.userContent).Parts...)
 	}
@@ -238,15 +248,20 @@ func (f *agentRun) taskInput(events []*session.Event) *genai.Content {
 	return c
 }
 
-func taskCall(events []*session.Event, id string) *genai.FunctionCall {
+// taskArgs returns the arguments of the first call of an id that has any, and
+// whether there is a call of that id.
+func taskArgs(events []*session.Event, id string) (args map[string]any, made bool) {
 	for _, ev := range events {
 		for _, call := range ev.Calls() {
-			if call.ID == id && len(call.Args) > 0 {
-				return call
+			if call.ID != id {
+				continue
+			}
+			if made = true; len(call.Args) > 0 {
+				return call.Args, true
 			}
 		}
 	}
-	return nil
+	return nil, made
 }
 
 // splitTasks takes the calls that give tasks out of a step's calls.
@@ -268,7 +283,7 @@ func (s *step) runTasks(ctx context.Context, table *toolTable, tasks []*genai.Fu
 		if !validTaskID(call.ID) {
 			return true, fmt.Errorf("task %s: call id %q: want no '/' and no '@', and not digits only", call.Name, escape(call.ID, 80))
 		}
-		if ends, err := s.settle(s.dispatch(ctx, table, []*genai.FunctionCall{call}, nil)); err != nil || ends {
+		if ends, err := s.settle(ctx, s.dispatch(ctx, table, []*genai.FunctionCall{call}, nil)); err != nil || ends {
 			return true, err
 		}
 	}
@@ -287,25 +302,19 @@ func (s *step) resumeTasks(ctx context.Context) (waiting bool, err error) {
 		return false, nil
 	}
 	table := s.table()
-	answered := map[string]bool{}
+	events := s.events()
+	answered := scopesOf(events).answered
 	var open []*genai.FunctionCall
-	for _, ev := range slices.Backward(s.events()) {
-		if ev.IsolationScope != s.scope || ev.Author != s.agent.Name && ev.Author != userAuthor {
-			continue
-		}
-		for _, r := range ev.Responses() {
-			answered[r.ID] = true
-		}
-		if ev.Author != s.agent.Name {
+	for _, ev := range events {
+		if ev.IsolationScope != s.scope || ev.Author != s.agent.Name {
 			continue
 		}
 		_, tasks := splitTasks(table, ev.Calls())
-		for _, call := range slices.Backward(tasks) {
+		for _, call := range tasks {
 			if !answered[call.ID] {
 				open = append(open, call)
 			}
 		}
 	}
-	slices.Reverse(open)
 	return s.runTasks(ctx, table, open)
 }

@@ -1,6 +1,10 @@
 package flow_test
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -299,4 +303,190 @@ func TestStopInsideCallAsksNobody(t *testing.T) {
 	if err != nil || len(questions) != 0 || len(pay.Calls()) != 0 {
 		t.Errorf("questions %+v (%v), %d calls", questions, err, len(pay.Calls()))
 	}
+	for _, ev := range w.stored().Events {
+		if len(ev.Actions.RequestedConfirmations) > 0 {
+			t.Errorf("an event says that somebody is asked: %s", toJSON(t, ev))
+		}
+	}
+	if got := (outcome{t: t, events: w.stored().Events}).errorOf("p"); got != "cancelled: the call was cancelled" {
+		t.Errorf("the model reads %q", got)
+	}
+}
+
+// An agent that is given a task, and those that work for it in its scope, get the
+// arguments that were judged last and, if a person was asked, approved: at the first
+// turn and at those that follow.
+func TestTaskGetsWhatWasJudged(t *testing.T) {
+	without := func(args string) func(context.Context, *abi.Question) (abi.Verdict, error) {
+		return func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+			if q.Call.Tool != "kid" {
+				return flowtest.Echo(q, abi.Allow()), nil
+			}
+			return flowtest.Echo(q, abi.Rewrite(json.RawMessage(args))), nil
+		}
+	}
+	rewriting := func(args string) flow.Guard {
+		return &flowtest.Guard{Label: "rewrites", Rewrite: []abi.Phase{abi.PhaseCall}, Answer: without(args)}
+	}
+	for name, c := range map[string]struct {
+		guards []flow.Guard
+		hook   string
+		given  string
+		want   string // what the agent is told
+	}{
+		"as it was said":   {given: `{"request":"secret"}`, want: `{"request":"secret"}`},
+		"by a hook":        {given: `{"request":"secret"}`, hook: "public", want: `{"request":"public"}`},
+		"by a guard":       {given: `{"request":"secret"}`, guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+		"by both":          {given: `{"request":"x"}`, hook: "secret", guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+		"all taken out":    {given: `{"request":"secret"}`, guards: []flow.Guard{rewriting(`{}`)}, want: "go"},
+		"added by a guard": {given: ``, guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+		"approved":         {given: `{"request":"secret"}`, guards: []flow.Guard{rewriting(`{"request":"public"}`)}, want: `{"request":"public"}`},
+	} {
+		for _, mode := range []flow.Mode{flow.Task, flow.SingleTurn} {
+			t.Run(name+" "+string(mode), func(t *testing.T) {
+				w := newWorld(t, flowtest.Call(give("d1", c.given)))
+				below := worker("kid", flow.Task, flowtest.Say("which day?"), finish("f", `{"result":"ok"}`))
+				heard := below.Model.(*flowtest.Model)
+				if mode == flow.SingleTurn { // an agent below it, which sees the scope's history
+					low := worker("low", mode, flowtest.Say("Monday"), flowtest.Say("Tuesday"))
+					low.IncludeContents = flow.IncludeAll
+					heard.Steps = [][]flowtest.Reply{flowtest.Call(call("l1", "low", `{"request":"y"}`)), flowtest.Say("which day?"), flowtest.Call(call("l2", "low", `{"request":"y"}`)), finish("f", `{"result":"ok"}`)}
+					below.Agents, heard = []*flow.Agent{low}, low.Model.(*flowtest.Model)
+				}
+				below.InputSchema = schemaOf(t, `{"type":"object"}`)
+				heard.OnRequest = func(req *flow.Request, _ bool) {
+					if got := req.Contents[0].Parts[0].Text; got != c.want {
+						t.Errorf("request %d: the agent is told %s, want %s", heard.Requests(), got, c.want)
+					}
+				}
+				w.agent.Agents, w.cfg.Guards = []*flow.Agent{below}, c.guards
+				if name == "approved" {
+					w.cfg.Guards = append(slices.Clone(c.guards), nth(1, "kid", abi.Confirm("sure", "sure?")))
+				}
+				if c.hook != "" {
+					w.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, call *flow.ToolCall) (map[string]any, error) {
+						call.Args["request"] = c.hook
+						return nil, nil
+					}}}
+				}
+				o := w.say("go")
+				if name == "approved" {
+					if q := o.questions(); len(q) != 1 || toJSON(t, q[0].Args["originalFunctionCall"]) != `{"args":`+c.want+`,"id":"d1","name":"kid"}` {
+						t.Fatalf("the person is asked %s", toJSON(t, q))
+					}
+					w.run(answer(o.questions()[0].ID, `{"confirmed":true}`))
+				}
+				if c.want != "go" { // the user's message, if there are no arguments
+					w.say("Mon")
+				}
+				if heard.Requests() == 0 {
+					t.Error("the agent was never asked")
+				}
+				for _, begun := range w.calls() {
+					if begun.Tool == "kid" && c.want != "go" && begun.ArgsSHA256 != abi.Digest([]byte(c.want)) {
+						t.Errorf("call %s is recorded with other arguments", begun.ID.Call)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What ran beside the agent at which a consumer stops, or a run fails, is in the
+// history all the same, wherever it ran: the model has to learn of it. Nothing more
+// is yielded.
+func TestResultsOutliveTheConsumer(t *testing.T) {
+	pair := func() [][]flowtest.Reply {
+		return [][]flowtest.Reply{flowtest.Call(call("p1", "pay", `{}`), give("k1", `{"request":"r"}`)), flowtest.Say("done")}
+	}
+	for name, build := range map[string]func(a, talker *flow.Agent, pay flow.Tool){
+		"beside a single turn": func(a, talker *flow.Agent, pay flow.Tool) {
+			a.Model.(*flowtest.Model).Steps = pair()
+			a.Tools, a.Agents = []flow.Tool{pay}, []*flow.Agent{talker}
+		},
+		"in a single turn": func(a, talker *flow.Agent, pay flow.Tool) {
+			mid := worker("mid", flow.SingleTurn, pair()...)
+			mid.Tools, mid.Agents = []flow.Tool{pay}, []*flow.Agent{talker}
+			a.Model.(*flowtest.Model).Steps = [][]flowtest.Reply{flowtest.Call(call("m1", "mid", `{"request":"r"}`)), flowtest.Say("done")}
+			a.Agents = []*flow.Agent{mid}
+		},
+		"in a task": func(a, talker *flow.Agent, pay flow.Tool) {
+			mid := worker("mid", flow.Task, pair()...)
+			mid.Tools, mid.Agents = []flow.Tool{pay}, []*flow.Agent{talker}
+			a.Model.(*flowtest.Model).Steps = [][]flowtest.Reply{flowtest.Call(call("m1", "mid", `{"request":"r"}`)), flowtest.Say("done")}
+			a.Agents = []*flow.Agent{mid}
+		},
+		"in parallel": func(a, talker *flow.Agent, pay flow.Tool) {
+			payer := kid("payer", flowtest.Call(call("p1", "pay", `{}`)), flowtest.Say("done"))
+			payer.Tools = []flow.Tool{pay}
+			talker.Mode = ""
+			a.Type, a.Model, a.Agents = flow.ParallelAgent, nil, []*flow.Agent{payer, talker}
+		},
+		"a call of a single turn beside another": func(a, talker *flow.Agent, pay flow.Tool) {
+			mid := worker("mid", flow.SingleTurn, flowtest.Call(call("p1", "pay", `{}`)), flowtest.Say("done"))
+			mid.Tools = []flow.Tool{pay}
+			a.Model.(*flowtest.Model).Steps = [][]flowtest.Reply{flowtest.Call(call("m1", "mid", `{"request":"r"}`), give("k1", `{"request":"r"}`)), flowtest.Say("done")}
+			a.Agents = []*flow.Agent{mid, talker}
+		},
+	} {
+		for _, fails := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: ", failing"}[fails], func(t *testing.T) {
+				w := newWorld(t)
+				began, stopped := make(chan struct{}), make(chan struct{})
+				pay := handler("pay", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+					close(began)
+					<-stopped // what was paid is paid, whoever listens
+					return okResponse, nil
+				})
+				talker := worker("kid", flow.SingleTurn, flowtest.Say("hi"))
+				talker.Model.(*flowtest.Model).OnRequest = func(*flow.Request, bool) { <-began }
+				w.agent.Model = w.model
+				build(&w.agent, talker, pay)
+				plain := w.store
+				if fails {
+					w.store = failAt{w.store, "kid", func() { close(stopped) }}
+				}
+				r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				over := false
+				for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
+					if over {
+						t.Errorf("after the end: %s, %v", toJSON(t, ev), err)
+					}
+					if over = err != nil; err == nil && ev.Author == "kid" {
+						close(stopped)
+						break
+					}
+				}
+				w.store = plain
+				o := outcome{t: t, events: w.stored().Events}
+				if o.response("p1") != okResponse {
+					t.Errorf("the response is %q: %s", o.response("p1"), o.authors())
+				}
+				ended(t, w, session.CallDone)
+				for _, ev := range o.events {
+					if tells := (&outcome{events: []*session.Event{ev}}).hasResponse("p1"); tells && name == "in a task" && ev.IsolationScope != "m1" {
+						t.Errorf("the response is in scope %q", ev.IsolationScope)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A failAt store cannot store what an agent says.
+type failAt struct {
+	session.Store
+	author string
+	then   func()
+}
+
+func (s failAt) Append(ctx context.Context, key session.Key, ev *session.Event) error {
+	if ev.Author == s.author {
+		s.then()
+		return errors.New("the disk is full")
+	}
+	return s.Store.Append(ctx, key, ev)
 }

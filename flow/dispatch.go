@@ -95,7 +95,11 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	}()
 	f.serve(s.yield)
 	for i, err := range late {
-		if err != nil {
+		switch {
+		case err == nil:
+		case results[i].staysOpen(err):
+			results[i].leaveOpen(err)
+		default:
 			results[i].refuse(err)
 		}
 	}
@@ -187,7 +191,15 @@ func (c *call) do() {
 	}()
 	result, err := c.attemptIt()
 	var denied *denial
+	cause := err
 	if errors.As(err, &denied) {
+		cause = denied.err
+	}
+	if c.staysOpen(cause) {
+		c.leaveOpen(cause)
+		return
+	}
+	if denied != nil {
 		if denied.silent {
 			c.refused = true
 			c.finish(nil, denied.err, true)
@@ -230,6 +242,21 @@ type denial struct {
 }
 
 func (d *denial) Error() string { return d.err.Error() }
+
+// staysOpen reports whether an error only says that the run ended in which a task
+// was worked on. The next run goes on with it.
+func (c *call) staysOpen(err error) bool {
+	if !c.spec.task || err == nil || isCode(err, abi.PolicyDenied) || isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected) {
+		return false
+	}
+	return c.ctx.Err() != nil || c.isSpent() || isCode(err, abi.Cancelled)
+}
+
+// leaveOpen ends the call without a response.
+func (c *call) leaveOpen(err error) {
+	c.refused = true
+	c.finish(nil, err, true)
+}
 
 func (c *call) streams() bool {
 	_, ok := c.tool.(Streamer)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -564,5 +565,65 @@ func TestRepeatedCallIDs(t *testing.T) {
 	}
 	if o.events[0].Calls()[0].ID != "same" || len(w.calls()) != 4 {
 		t.Errorf("first id %q, %d calls", o.events[0].Calls()[0].ID, len(w.calls()))
+	}
+}
+
+// Also over steps, runs and agents a call has an id of its own, so that each result
+// stands at its call. The operator is told once of each that was renamed.
+func TestCallIDsOfASession(t *testing.T) {
+	same := func(n string) []flowtest.Reply { return flowtest.Call(call("call_0", "tool", `{"n":`+n+`}`)) }
+	var log strings.Builder
+	w := newWorld(t, same("1"), same("2"), flowtest.Say("done"), same("3"), flowtest.Call(give("call_0", `{"request":"x"}`)))
+	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	echo := handler("tool", func(_ *flow.ToolContext, args json.RawMessage) (string, error) { return string(args), nil })
+	below := worker("kid", flow.SingleTurn, same("4"), flowtest.Say("ok"))
+	below.Tools = []flow.Tool{echo}
+	w.agent.Tools, w.agent.Agents = []flow.Tool{echo}, []*flow.Agent{below}
+	events := append(w.say("go").events, w.say("and again").events...)
+	seen := map[string]string{}
+	for _, ev := range events {
+		for _, c := range ev.Calls() {
+			if _, again := seen[c.ID]; again || c.ID == "" {
+				t.Errorf("id %q is there twice", c.ID)
+			}
+			seen[c.ID] = toJSON(t, c.Args)
+		}
+		for _, r := range ev.Responses() {
+			if got := toJSON(t, r.Response); r.Name == "tool" && got != seen[r.ID] {
+				t.Errorf("call %s with %s has the response %s", r.ID, seen[r.ID], got)
+			}
+		}
+	}
+	if len(seen) != 5 || seen["call_0"] != `{"n":1}` {
+		t.Errorf("calls %v", seen)
+	}
+	if n := strings.Count(log.String(), "renamed"); n != 4 {
+		t.Errorf("%d lines about renamed calls: %s", n, log.String())
+	}
+}
+
+// What a person says about one of two calls that a model gave the same id is said
+// about that one.
+func TestAnswerToARepeatedCallID(t *testing.T) {
+	for i, want := range []string{`[{"n":1}]`, `[{"n":2}]`} {
+		w := newWorld(t, flowtest.Call(call("call_0", "pay", `{"n":1}`)), flowtest.Call(call("call_0", "pay", `{"n":2}`)))
+		pay := tool("pay")
+		pay.Describe.Confirm = true
+		w.agent.Tools = []flow.Tool{pay}
+		asked := append(w.say("go").questions(), w.say("go on").questions()...)
+		o := w.run(answer(asked[i].ID, `{"confirmed":true}`))
+		if got := fmt.Sprint(pay.Calls()); got != want || len(o.errs) > 0 {
+			t.Fatalf("ran %s, want %s (errors %v)", got, want, o.errs)
+		}
+		var heard string
+		w.model.OnRequest = func(req *flow.Request, _ bool) { heard = toJSON(t, req.Contents) }
+		w.say("so?")
+		if strings.Count(heard, `"response":{"ok":true}`) != 1 || strings.Count(heard, `requires confirmation`) != 1 {
+			t.Errorf("the model reads %s", heard)
+		}
+		questions, err := w.store.Questions(t.Context(), home)
+		if err != nil || questions[i].State != session.Used || questions[1-i].State != session.Pending {
+			t.Errorf("questions %+v (%v)", questions, err)
+		}
 	}
 }

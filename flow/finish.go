@@ -80,10 +80,6 @@ func (f *agentRun) finished(ev *session.Event) bool {
 	if f.agent.Mode != Task || f.task.said == nil {
 		return false
 	}
-	for _, r := range ev.Responses() {
-		if _, failed := r.Response["error"]; r.Name == finishTask && !failed {
-			f.task.done = true
-		}
-	}
+	f.task.done = f.task.done || finishes(ev)
 	return f.task.done
 }

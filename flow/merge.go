@@ -16,8 +16,9 @@ import (
 func (s *step) merge(ctx context.Context, calls []*call) *batch {
 	b := &batch{}
 	for _, c := range calls {
-		if s.stopped { // nobody will see the question: it is not asked
-			c.asked = nil
+		if s.stopped && c.asked != nil { // nobody would see the question: it is not asked
+			c.withhold(&CallError{Code: abi.Cancelled})
+			c.silent = c.spec.task // the next run asks
 		}
 		if c.asked != nil {
 			if err := s.recordQuestion(ctx, c.asked); err != nil {

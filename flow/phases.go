@@ -260,6 +260,21 @@ func (r *run) judgeResponse(ctx context.Context, agent string, step int, resp *s
 	return edited, hold, nil
 }
 
+// judged asks about what the agent says in an event that no response of the model
+// is, before anything is made of it. It returns the event as guards left it.
+func (s *step) judged(ctx context.Context, ev *session.Event) *session.Event {
+	if !s.guarded(abi.PhaseResponse) {
+		return ev
+	}
+	resp, _, refused := s.judgeResponse(ctx, s.agent.Name, s.number, &ev.Response)
+	if refused != nil {
+		return s.refusal(s.agent.Name, refused)
+	}
+	ev.Response = *resp
+	s.note(ev)
+	return ev
+}
+
 // note remembers that guards have let an event's content pass.
 func (r *run) note(ev *session.Event) {
 	if !r.guarded(abi.PhaseResponse) {

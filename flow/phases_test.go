@@ -448,3 +448,55 @@ func TestVersionIsPinned(t *testing.T) {
 		t.Errorf("recorded %+v", r)
 	}
 }
+
+// What an agent keeps under its output key is what guards let it say, also where the
+// answer came through a tool and hooks have written it, and whatever event hooks make
+// of it afterwards.
+func TestOutputIsWhatWasSaid(t *testing.T) {
+	nothing := func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+		return flowtest.Echo(q, abi.Rewrite(json.RawMessage(`{"content":{"role":"model","parts":[]}}`))), nil
+	}
+	for _, c := range []struct {
+		name  string
+		judge judge
+		kept  string
+	}{
+		{"allowed", flowtest.Always(abi.Allow()), `{"a":"the secret"}`},
+		{"rewritten", mask, `{"a":"the masked"}`},
+		{"denied", noSecret, ""},
+		{"taken out", func(ctx context.Context, q *abi.Question) (abi.Verdict, error) {
+			if !strings.Contains(textOf(q), "secret") {
+				return flowtest.Echo(q, abi.Allow()), nil
+			}
+			return nothing(ctx, q)
+		}, ""},
+	} {
+		for _, edited := range []bool{false, true} {
+			t.Run(c.name+map[bool]string{true: ", then edited"}[edited], func(t *testing.T) {
+				w := newWorld(t, flowtest.Call(call("c1", "set_model_response", `{"a":"x"}`)))
+				w.model.ModelName, w.model.On = "gemini-1.5-pro", flow.GeminiAPI
+				w.agent.OutputKey, w.agent.Tools = "out", []flow.Tool{tool("tool")}
+				w.agent.OutputSchema = schemaOf(t, `{"type":"object","properties":{"a":{"type":"string"}}}`)
+				w.agent.Hooks = []flow.Hooks{{AfterTool: func(*flow.ToolContext, *flow.ToolCall, map[string]any, error) (map[string]any, error) {
+					return map[string]any{"a": "the secret"}, nil
+				}}}
+				if edited {
+					w.cfg.Hooks = []flow.Hooks{{OnEvent: func(_ *flow.CallbackContext, ev *session.Event) (*session.Event, error) {
+						if ev.Text() != "" {
+							ev.Content.Parts[0].Text = "something else"
+						}
+						return nil, nil
+					}}}
+				}
+				w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse}, Rewrite: []abi.Phase{abi.PhaseResponse}, Answer: c.judge}}
+				o := w.run(flow.Text("go"))
+				if got, _ := w.stored().State["out"].(string); got != c.kept || len(o.errs) > 0 {
+					t.Errorf("kept %q, want %q (errors %v)", got, c.kept, o.errs)
+				}
+				if !edited && o.final() != c.kept {
+					t.Errorf("said %q, want %q", o.final(), c.kept)
+				}
+			})
+		}
+	}
+}

@@ -20,7 +20,8 @@ type place struct {
 	branch string
 	scope  string
 	depth  int
-	task   *task // what the agent was given there, nil for an agent that is in the conversation
+	given  map[string]any // arguments of the call that made the scope, as the handler got them; nil if none did in this run
+	task   *task          // what the agent was given there, nil for an agent that is in the conversation
 }
 
 // newEvent returns an event of an agent at this place.

@@ -33,6 +33,7 @@ type run struct {
 	rewrites  int               // how often an event was replaced, in a new list of events
 	temp      map[string]any    // state in the temp: scope
 	attempts  map[string]int    // how often each call id was tried
+	callIDs   map[string]bool   // of the session's calls; nil: not collected yet
 	branches  map[string]int    // how often each agent was given a single-turn task on a branch
 	resumed   map[string]bool   // user events whose answers an agent dealt with, by both
 	gates     map[string]*gate  // of tail retention, by agent and place
@@ -92,14 +93,21 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 		}
 	})
 	defer afterRun()
-	failed, stopped := false, false
+	failed, stopped, over := false, false, false
 	deliver := func(ev *session.Event, err error) bool {
 		ok := r.deliver(ctx, ev, err, func(ev *session.Event, err error) bool {
+			if over { // it is stored, and nobody is told
+				if err != nil {
+					r.cfg.Logger.Error("results of calls not stored", "err", err)
+				}
+				return false
+			}
 			failed = failed || err != nil
 			more := yield(ev, err)
 			stopped = stopped || !more
 			return more
 		})
+		over = over || !ok
 		return ok
 	}
 	content, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
@@ -208,26 +216,6 @@ func keepAnswers(message, given *genai.Content) {
 			message.Parts = append(message.Parts, p)
 		}
 	}
-}
-
-// openScope returns the scope of the newest event that has one, unless its task
-// has been finished since: a message belongs to the task that is still open.
-func (r *run) openScope() string {
-	finished := map[string]bool{}
-	for _, e := range slices.Backward(r.events()) {
-		if e.IsolationScope == "" || isRecord(e) {
-			continue
-		}
-		for _, resp := range e.Responses() {
-			if _, failed := resp.Response["error"]; resp.Name == finishTask && !failed {
-				finished[e.IsolationScope] = true
-			}
-		}
-		if !finished[e.IsolationScope] {
-			return e.IsolationScope
-		}
-	}
-	return ""
 }
 
 // saveBlobs replaces inline files of a message by a note and keeps them as artifacts.

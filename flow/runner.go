@@ -183,7 +183,8 @@ func Text(s string) Input { return Input{Content: genai.NewContentFromText(s, ge
 // was yielded before is stored. A run that uses up its steps or its time ends
 // with an event whose error code is budget_exhausted. Nothing happens before the sequence is ranged
 // over, and nothing outlives it: a consumer that stops ends the run between two
-// events, and no call that was shown but not begun is run.
+// events, no call that was shown but not begun is run, and what calls that ran
+// beside the agent at which it stopped led to is stored, though not yielded.
 func (r *Runner) Run(ctx context.Context, key session.Key, in Input) iter.Seq2[*session.Event, error] {
 	return func(yield func(*session.Event, error) bool) {
 		ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Limits.Wall, errWall)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"google.golang.org/genai"
@@ -56,6 +57,8 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 		switch {
 		case s.stopped:
 			return false
+		case s.ended && f.isSpent(): // in a task that is still open
+			return f.outOfSteps(f.agent.Name, yield)
 		case s.last == nil || s.ended:
 			return true
 		case s.last.Final():
@@ -167,7 +170,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 	if b == nil && len(tasks) == 0 {
 		return true, nil
 	}
-	ends, err := s.settle(b)
+	ends, err := s.settle(ctx, b)
 	if err == nil && !ends {
 		_, err = s.runTasks(ctx, req.tools, tasks)
 	}
@@ -177,15 +180,18 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 // settle shows what calls led to and does what they decided: an answer that was
 // given through a tool becomes the agent's last event, and a transfer names who
 // goes on. It reports whether the step ends here.
-func (s *step) settle(b *batch) (ends bool, err error) {
+func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 	if b == nil {
-		return false, nil
+		return s.stopped, nil
 	}
 	asked := s.show(b)
 	if s.stopped {
 		return true, nil
 	}
 	if b.open {
+		if ctx.Err() != nil {
+			return true, context.Cause(ctx)
+		}
 		s.ended = true
 	}
 	if b.event == nil {
@@ -195,7 +201,7 @@ func (s *step) settle(b *batch) (ends bool, err error) {
 		s.ended = true
 	}
 	if ev := s.structuredAnswer(b.event); ev != nil && !asked {
-		s.emit(ev)
+		s.emit(s.judged(ctx, ev))
 		s.ended = true
 	}
 	if name := b.event.Actions.TransferToAgent; name != "" && !s.stopped {
@@ -226,15 +232,22 @@ func (s *step) emit(ev *session.Event) bool {
 }
 
 // yield passes on an event of this agent, or of one that runs inside this step.
+// After the run has stopped only what calls led to is passed on, to be stored: the
+// model has to learn what has happened.
 func (s *step) yield(ev *session.Event, err error) bool {
-	if s.stopped {
+	if s.stopped && !tellsResults(ev, err) {
 		return false
 	}
 	if err == nil {
 		s.last = ev
 	}
-	s.stopped = !s.to(ev, err) || err != nil
+	s.stopped = !s.to(ev, err) || err != nil || s.stopped
 	return !s.stopped
+}
+
+// tellsResults reports whether an event holds what calls led to.
+func tellsResults(ev *session.Event, err error) bool {
+	return err == nil && !ev.Partial && len(ev.Responses()) > 0
 }
 
 // keepOutput writes the agent's final text to the state key that it names.
@@ -256,9 +269,7 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 	ev := s.newEvent(s.agent.Name)
 	ev.Response = *resp
 	ev.Content = session.CloneContent(resp.Content)
-	if again := nameCalls(ev.Content); len(again) > 0 {
-		s.cfg.Logger.Warn("model repeats ids of calls: renamed", "ids", again)
-	}
+	s.nameCalls(&ev.Response, true)
 	acts.mu.Lock()
 	ev.Actions.StateDelta = session.CloneMap(acts.set.StateDelta)
 	ev.Actions.ArtifactDelta = nil // as in ADK: versions saved by model hooks are not in the event
@@ -274,25 +285,47 @@ func (s *step) modelEvent(req *Request, resp *session.Response, acts *actions) *
 // callIDPrefix marks ids that the host gave; they are not sent to the model.
 const callIDPrefix = "adk-"
 
-// nameCalls gives an id to calls that have none, or one that an earlier call of
-// the content has. It returns the repeated ids.
-func nameCalls(c *genai.Content) (again []string) {
-	seen := map[string]bool{}
-	for _, p := range parts(c) {
-		if p == nil || p.FunctionCall == nil {
-			continue
+// nameCalls gives an id to calls that have none, or one that an earlier call of the
+// content or of the session has: results, answers and tasks have to find their
+// calls. With keep no later call can have the ids of a whole response.
+func (r *run) nameCalls(resp *session.Response, keep bool) {
+	var own map[string]bool
+	var again []string
+	r.mu.Lock()
+	for _, call := range resp.Calls() {
+		if own == nil {
+			own = map[string]bool{}
+			r.readCallIDs()
 		}
-		call := p.FunctionCall
-		if seen[call.ID] {
-			again = append(again, call.ID)
+		if own[call.ID] || r.callIDs[call.ID] {
+			again = append(again, escape(call.ID, 80))
 			call.ID = ""
 		}
 		if call.ID == "" {
 			call.ID = callIDPrefix + newID()
 		}
-		seen[call.ID] = true
+		own[call.ID] = true
 	}
-	return again
+	if keep && !resp.Partial {
+		maps.Copy(r.callIDs, own)
+	}
+	r.mu.Unlock()
+	if len(again) > 0 && !resp.Partial {
+		r.cfg.Logger.Warn("model repeats ids of calls: renamed", "ids", again)
+	}
+}
+
+// readCallIDs collects the ids of the session's calls, once. r.mu is held.
+func (r *run) readCallIDs() {
+	if r.callIDs != nil {
+		return
+	}
+	r.callIDs = map[string]bool{}
+	for _, ev := range r.sess.Events {
+		for _, call := range ev.Calls() {
+			r.callIDs[call.ID] = true
+		}
+	}
 }
 
 // callModel calls the model between its hooks and passes on each response.
@@ -332,7 +365,7 @@ func (s *step) callModel(cc *CallbackContext, req *Request, yield func(*session.
 			}
 		}
 		resp = cloneResponse(resp)
-		nameCalls(resp.Content)
+		s.nameCalls(resp, false)
 		replaced, err := first(s.hooks, func(h Hooks) (*session.Response, error) {
 			if h.AfterModel == nil {
 				return nil, nil

@@ -80,7 +80,7 @@ func under(branch, name string) string {
 
 // A funnel hands what goroutines of a run yield, one after the other, to the one
 // goroutine in which the consumer's code runs. Whoever yields waits for the answer.
-// After halt nothing more is handed over.
+// After halt nothing more is handed over but the results of calls; see [step.yield].
 type funnel struct {
 	items  chan funneled
 	halted atomic.Bool
@@ -148,5 +148,7 @@ func (f *funnel) hand(it funneled, yield yieldFunc) {
 		}
 		it.took <- ok
 	}()
-	ok = !f.halted.Load() && yield(it.ev, it.err) && it.err == nil
+	if halted := f.halted.Load(); !halted || tellsResults(it.ev, it.err) {
+		ok = yield(it.ev, it.err) && it.err == nil && !halted
+	}
 }
