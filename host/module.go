@@ -96,8 +96,8 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	return e.LoadFor(ctx, "", wasm)
 }
 
-// LoadFor is Load for one of several tenants, who wait for each other as little as can be: those
-// who wait have their turns one after the other, however many modules each of them loads. No
+// LoadFor is Load for one of several tenants, who wait for each other as little as can be: what
+// is loaded waits for nobody, and those who wait have their turns one after the other, however many modules each of them loads. No
 // more than 64 loads of one tenant wait; another is an [ErrQueueFull]. The tenant means nothing
 // else: the same bytes are the same module for all.
 func (e *Engine) LoadFor(ctx context.Context, tenant string, wasm []byte) (*Module, error) {
@@ -114,6 +114,10 @@ func (e *Engine) LoadFor(ctx context.Context, tenant string, wasm []byte) (*Modu
 
 func (e *Engine) load(ctx context.Context, tenant string, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
+	// What is there needs no turn; what is not may be there once the turn has come.
+	if m, err := e.loaded(digest); m != nil || err != nil {
+		return m, err
+	}
 	if err := e.compile.take(ctx, tenant); err != nil {
 		return nil, err
 	}

@@ -155,14 +155,20 @@ func TestLoad(t *testing.T) {
 	if want := []Import{{abi.ImportHost, "output_set"}}; len(m.Imports()) != 1 || m.Imports()[0] != want[0] {
 		t.Errorf("imports %v, want %v", m.Imports(), want)
 	}
+	// What is loaded waits for no compilation of others.
+	e.compile.take(t.Context(), "another")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if again, err = e.LoadFor(gone, "one", wasm); err != nil || again != m {
+		t.Errorf("loading again while another tenant's module is compiled: error %v", err)
+	}
+	e.compile.give()
 	clear(wasm) // Load kept nothing of it
 	var out struct{}
 	succeeds(t, m, &Call{Export: "call"}, &out)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	e.compile.take(t.Context(), "")
-	if _, err := e.Load(ctx, wasm); !errors.Is(err, context.Canceled) {
+	if _, err := e.Load(gone, wasm); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for the compiler: error %v, want it to end with ctx", err)
 	}
 	e.compile.give()
