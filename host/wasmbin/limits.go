@@ -11,7 +11,7 @@ const (
 	MaxResults      = 8         // results of one type
 	MaxImports      = 256       // imports
 	MaxFunctions    = 20_000    // functions with a body
-	MaxTableEntries = 64 << 10  // entries of all tables, by minimum and by declared maximum
+	MaxTableEntries = 100_000   // entries of all tables, by minimum and by declared maximum
 	MaxTables       = 16        // tables
 	MaxMemories     = 1         // memories
 	MaxGlobals      = 4_000     // globals
