@@ -23,6 +23,7 @@ type guestFile struct {
 	wasm  []byte
 	made  bool               // from source
 	built *guestbuild.Result // how source in Go was built; else nil
+	named []byte             // the module with names of functions, of a policy in Rego
 	took  time.Duration      // from the compiled source to a packed module
 }
 
@@ -51,9 +52,11 @@ func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName s
 	}
 	g.made = true
 	if manifest == nil && regobuild.Is(e.path(name)) {
-		if g.wasm, _, err = m.BuildPolicy(ctx, e.path(name)); err != nil {
+		var built regobuild.Result
+		if g.wasm, built, err = m.BuildPolicy(ctx, e.path(name)); err != nil {
 			return nil, moduleError(name, g.wasm, err)
 		}
+		g.named = built.Named
 		return g, nil
 	}
 	start := time.Now()

@@ -40,7 +40,7 @@ func TestHeights(t *testing.T) {
 		}
 		b := &body{rewriter: newRewriter(m)}
 		for i, source := range m.Bodies() {
-			b.start(m.Types[m.Functions[i]], source)
+			b.prepare(m.Types[m.Functions[i]], source)
 			dead := []bool{false} // by open block: its code here cannot be reached
 			for s := source.Instructions(); s.Next(); {
 				in := s.Instruction()
