@@ -149,15 +149,10 @@ func (c *ToolContext) CallID() string { return c.callID }
 func (c *ToolContext) Confirmation() *session.Confirmation { return c.confirmation }
 
 // RequestConfirmation asks a person about this call. The handler should return
-// at once; if the person agrees the call is made again, with the answer. The
-// payload must be expressible in JSON, and is copied; if it is not, nobody is asked.
+// at once; if the person agrees the call is made again, with the answer.
 func (c *ToolContext) RequestConfirmation(hint string, payload any) error {
 	if c.callID == "" {
 		return errors.New("confirmation: the call has no id")
-	}
-	payload, err := generic(payload)
-	if err != nil {
-		return fmt.Errorf("confirmation: payload: %w", err)
 	}
 	return c.actions.change(func(a *session.Actions) {
 		if a.RequestedConfirmations == nil {
