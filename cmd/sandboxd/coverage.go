@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxd/sandboxd/internal/authortest"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
 	"github.com/sandboxd/sandboxd/internal/guestcode"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -34,14 +35,14 @@ func percent(text string) (int, error) {
 // asked where each instruction comes from; of policies in Rego the rules are known.
 func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) (*authortest.Cover, error) {
 	var listing *guestbuild.Listing
-	if g.built != nil {
+	if source, ok := guestlang.Find(e.path(g.name)); g.made && ok && source.Language == guestlang.Named("go") {
 		var err error
 		if listing, err = guestbuild.List(ctx, e.path(g.name)); err != nil {
 			return nil, moduleError(g.name, g.wasm, err)
 		}
 	}
-	if g.named != nil {
-		listing = &guestbuild.Listing{Wasm: g.named}
+	if g.built.Named != nil {
+		listing = &guestbuild.Listing{Wasm: g.built.Named}
 	}
 	c, err := authortest.OpenCover(ctx, engine, g.wasm, listing)
 	if errors.Is(err, guestcode.ErrNoNames) {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
-	"github.com/sandboxd/sandboxd/internal/regobuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -167,7 +167,7 @@ func (r *testRun) say(format string, args ...any) {
 }
 
 // find returns the files below dir that have one of the suffixes, as named from
-// where the user is. Hidden folders and copies of the SDK are left out.
+// where the user is. Hidden folders, copies of the SDK and what npm installed are left out.
 func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
@@ -175,7 +175,7 @@ func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 			return err
 		}
 		if d.IsDir() {
-			if path != e.path(dir) && (strings.HasPrefix(d.Name(), ".") || d.Name() == "sdk") {
+			if path != e.path(dir) && (strings.HasPrefix(d.Name(), ".") || d.Name() == "sdk" || d.Name() == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -265,11 +265,8 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 // isSource reports whether a folder holds source that plugin build or policy build
 // takes.
 func (e *env) isSource(dir string) bool {
-	if regobuild.Is(e.path(dir)) {
-		return true
-	}
-	files, err := filepath.Glob(filepath.Join(e.path(dir), "*.go"))
-	return err == nil && len(files) > 0
+	_, ok := guestlang.Find(e.path(dir))
+	return ok
 }
 
 // result takes the end of one test: kind is what it is, such as "row".

@@ -23,10 +23,6 @@ import (
 // OPA is the version of OPA that builds where none is on PATH.
 const OPA = "v1.22.4"
 
-// ManifestName is the file that makes a folder a policy in Rego: the guard's
-// manifest, in YAML or JSON.
-const ManifestName = "policy.yaml"
-
 // A Result is a linked guest.
 type Result struct {
 	Wasm  []byte        // without a manifest section; the caller's
@@ -49,12 +45,6 @@ const (
 	maxOutput = 16 << 10
 	maxData   = 4 << 20
 )
-
-// Is reports whether a folder is a policy in Rego.
-func Is(dir string) bool {
-	info, err := os.Stat(filepath.Join(dir, ManifestName))
-	return err == nil && info.Mode().IsRegular()
-}
 
 // Build compiles the policy in dir: its files *.rego, those that end in _test.rego
 // excepted, and data.json or data.yaml. It runs opa from PATH, or else Go, which
