@@ -30,7 +30,7 @@ import (
 // that carries a secret (see [Secrets]).
 //
 // A body is counted after decompression, which the host does unless the guest
-// asks for an encoding itself. Connections speak HTTP/1.1.
+// asks for an encoding itself, as it may in a call without secrets. Connections speak HTTP/1.1.
 type Egress struct {
 	wire wire
 }
@@ -119,7 +119,6 @@ func (f *frame) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer,
 	}
 	wire := f.call.Access.Egress.wire
 	trace.Recorded = wire.recorded()
-	secret := len(h.secrets) > 0
 	for redirects := 0; ; redirects++ {
 		response, refused := f.hop(wire, h)
 		if refused != nil {
@@ -132,7 +131,7 @@ func (f *frame) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer,
 			response.Body.Close()
 			return nil, refuse(abi.EgressDenied, "http: redirect: %v", err)
 		case next == nil:
-			return f.read(h, response, secret, trace)
+			return f.read(h, response, trace)
 		}
 		response.Body.Close()
 		if redirects == maxRedirects {
@@ -202,11 +201,12 @@ func (f *frame) noAnswer(h *hop, err error) *refusal {
 	return refuse(abi.EgressLimit, "http: no usable answer from %s", h.url.Host)
 }
 
-// read reads the body of the last answer. secret says that the guest named a
-// secret in its request.
-func (f *frame) read(h *hop, response *http.Response, secret bool, trace *HostCall) (*answer, *refusal) {
+// read reads the body of the last answer.
+func (f *frame) read(h *hop, response *http.Response, trace *HostCall) (*answer, *refusal) {
 	defer response.Body.Close()
-	if encoding := response.Header.Get("Content-Encoding"); secret && encoding != "" && encoding != "identity" {
+	encoded := slices.ContainsFunc(response.Header.Values("Content-Encoding"), func(s string) bool { return s != "" && !strings.EqualFold(s, "identity") })
+	// Whichever request of the call sent the secret: a server may give back later what it was sent.
+	if encoded && !f.call.Access.Secrets.none() {
 		return nil, refuse(abi.EgressDenied, "http: answer from %s is encoded, and cannot be searched for secrets", h.url.Host)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, f.limits.HTTPBytes+1))

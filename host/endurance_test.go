@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -74,8 +75,11 @@ func TestManyCalls(t *testing.T) {
 		}
 	}
 	calls(2000)
-	before := resident(t)
+	before, goroutines := resident(t), runtime.NumGoroutine()
 	calls(100_000)
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("%d goroutines, %d before", n, goroutines)
+	}
 	const most = 5 << 20
 	if grown := resident(t) - before; grown > most {
 		t.Errorf("resident memory grew by %d bytes, at most %d", grown, most)

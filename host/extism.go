@@ -104,7 +104,12 @@ func (x *extism) text(h uint64) []byte {
 // with status 0 and does not end the call; messages of a guest without the grant
 // log are dropped.
 var extismFunctions = []function{
-	{"alloc", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.alloc(s[0]) }},
+	{"alloc", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) {
+		if s[0] <= uint64(f.memory.limit) { // else there is nothing to do
+			f.charge(s[0])
+		}
+		s[0] = f.extism.blocks.alloc(s[0])
+	}},
 	{"free", "I:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.free(s[0]) }},
 	{"length", "I:I", 0, extismLength},
 	{"length_unsafe", "I:I", 0, extismLength},
@@ -156,22 +161,26 @@ var extismFunctions = []function{
 	}},
 	{"memory_bytes", ":I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(f.memory.blocks) }},
 	{"config_get", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) {
-		value, ok := f.call.Config[string(f.extism.text(s[0]))]
+		key := f.extism.text(s[0])
+		f.charge(uint64(len(key)))
+		value, ok := f.call.Config[string(key)]
 		s[0] = 0
 		if ok {
-			s[0] = f.extism.blocks.put([]byte(value))
+			s[0] = f.put([]byte(value))
 		}
 	}},
 	{"var_get", "I:I", counted, func(f *frame, _ api.Memory, s []uint64) {
 		x := &f.extism
-		value := x.vars[string(x.text(s[0]))]
+		key := x.text(s[0])
+		f.charge(uint64(len(key)))
+		value := x.vars[string(key)]
 		x.free(s[0])
-		s[0] = x.blocks.put(value)
+		s[0] = f.put(value)
 	}},
-	{"var_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.setVar(s[0], s[1], f.limits.VarBytes) }},
+	{"var_set", "II:", counted, func(f *frame, _ api.Memory, s []uint64) { f.setVar(s[0], s[1]) }},
 	{"http_request", "II:I", counted, extismHTTP},
 	{"http_status_code", ":i", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(uint32(f.extism.status)) }},
-	{"http_headers", ":I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.blocks.put(f.extism.headers) }},
+	{"http_headers", ":I", counted, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.put(f.extism.headers) }},
 	{"log_trace", "I:", counted, extismLog("debug")},
 	{"log_debug", "I:", counted, extismLog("debug")},
 	{"log_info", "I:", counted, extismLog("info")},
@@ -219,11 +228,24 @@ func (x *extism) inputWord(i uint64) uint64 {
 	return binary.LittleEndian.Uint64(word[:])
 }
 
-// setVar sets or, with value 0, deletes a variable, and frees both blocks. The
-// values of all variables may have limit bytes together.
-func (x *extism) setVar(key, value uint64, limit int64) {
-	name := string(x.text(key))
-	data := x.text(value)
+// put returns the handle of a new block that holds a copy of data, or 0.
+func (f *frame) put(data []byte) uint64 {
+	f.charge(uint64(len(data)))
+	return f.extism.blocks.put(data)
+}
+
+// setVar sets or, with value 0, deletes a variable, and frees both blocks.
+func (f *frame) setVar(key, value uint64) {
+	x, limit := &f.extism, f.limits.VarBytes
+	name, data := x.text(key), x.text(value)
+	f.charge(uint64(len(name) + len(data)))
+	x.set(string(name), data, value != 0, limit)
+	x.free(key)
+	x.free(value)
+}
+
+// set sets or deletes a variable. The values of all variables may have limit bytes together.
+func (x *extism) set(name string, data []byte, keep bool, limit int64) {
 	m := x.blocks.memory
 	old, had := x.vars[name]
 	cost := func(v []byte) int64 { return int64(len(name)+len(v)) + blockCost }
@@ -233,7 +255,7 @@ func (x *extism) setVar(key, value uint64, limit int64) {
 		m.give(cost(old))
 		delete(x.vars, name)
 	}
-	if value != 0 {
+	if keep {
 		if x.values+int64(len(data)) > limit {
 			trap("variables of %d bytes exceed limit %d", x.values+int64(len(data)), limit)
 		}
@@ -247,8 +269,6 @@ func (x *extism) setVar(key, value uint64, limit int64) {
 		}
 		x.vars[name] = append([]byte(nil), data...)
 	}
-	x.free(key)
-	x.free(value)
 }
 
 func extismLog(level string) func(*frame, api.Memory, []uint64) {
@@ -271,14 +291,19 @@ func extismHTTP(f *frame, _ api.Memory, s []uint64) {
 		Headers map[string]string `json:"headers"`
 	}
 	from := time.Now()
+	f.charge(uint64(min(len(document), maxRequestBytes)))
 	if len(document) > maxRequestBytes || json.Unmarshal(document, &r) != nil {
 		f.traced(HostCall{Name: "http"}, from, refuse(abi.ArgsInvalid, "http: request is not a request document"))
 		r.URL = ""
 	}
 	var answer *answer
 	if r.URL != "" {
-		// A copy: what sends it may be at it when the call is over.
-		answer, _ = f.fetch(&abi.HTTPRequest{Method: r.Method, URL: r.URL, Headers: r.Headers}, bytes.Clone(body))
+		if int64(len(body)) <= f.limits.HTTPBytes { // else nothing is sent
+			// A copy: what sends it may be at it when the call is over.
+			f.charge(uint64(len(body)))
+			body = bytes.Clone(body)
+		}
+		answer, _ = f.fetch(&abi.HTTPRequest{Method: r.Method, URL: r.URL, Headers: r.Headers}, body)
 	}
 	x.free(s[0])
 	x.free(s[1])
@@ -287,7 +312,7 @@ func extismHTTP(f *frame, _ api.Memory, s []uint64) {
 		return
 	}
 	x.status = int32(min(answer.status, math.MaxInt32))
-	if h := x.blocks.put(answer.body); h != 0 || len(answer.body) == 0 {
+	if h := f.put(answer.body); h != 0 || len(answer.body) == 0 {
 		s[0] = h
 	} else {
 		trap("answer of %d bytes does not fit into memory", len(answer.body))
@@ -300,7 +325,10 @@ func extismHTTP(f *frame, _ api.Memory, s []uint64) {
 }
 
 // setOutput keeps a copy of the output.
-func (f *frame) setOutput(b []byte) { f.output = append([]byte(nil), b...) }
+func (f *frame) setOutput(b []byte) {
+	f.charge(uint64(len(b)))
+	f.output = append([]byte(nil), b...)
+}
 
 // tooLarge ends the call for an output past the limit.
 func (f *frame) tooLarge(n uint64) {

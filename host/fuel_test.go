@@ -209,7 +209,7 @@ func TestFuelRepeats(t *testing.T) {
 	call := &Call{Kind: abi.KindGuard, Export: "call", Input: []byte(`{"do":"echo","id":"x"}`), Now: time.UnixMilli(1), Seed: []byte("seed"),
 		Limits: Limits{Wall: 5 * time.Second, Startup: 30 * time.Second}}
 	var want int64
-	for i := range 20 {
+	for i := range 100 {
 		var out any
 		got := succeeds(t, m, call, &out).Receipt.Fuel
 		if want == 0 {

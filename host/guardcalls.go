@@ -15,12 +15,10 @@ var guardFunctions = []function{forGuard(hostCallBody(abi.RegoBuiltin, func(f *f
 		trap("%s: for guards only", abi.RegoBuiltin)
 	}
 	h.Detail = printable(r.Builtin, 80)
-	f.charge(uint64(len(body)))
 	result, err := rego.Call(r.Builtin, body, f.now)
 	if err != nil {
 		trap("%s: %v", abi.RegoBuiltin, err)
 	}
-	f.charge(uint64(len(result)))
 	return result, nil
 }))}
 

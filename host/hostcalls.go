@@ -303,6 +303,7 @@ func (f *frame) answer(name string, run hostCallFunc, mem api.Memory, ptr, n, bo
 		// The copy is the host's memory, so it has to fit into what is left.
 		refused = refuse(abi.ArgsInvalid, "%s: body of %d bytes exceeds %d", name, bodyLen, max(most, f.limits.HTTPBytes))
 	default:
+		f.charge(n + bodyLen)
 		out, refused = run(f, &h, append([]byte(nil), shared...), append([]byte(nil), sharedBody...))
 	}
 	f.traced(h, from, refused)
@@ -316,6 +317,7 @@ func (f *frame) answer(name string, run hostCallFunc, mem api.Memory, ptr, n, bo
 	if !f.memory.take(int64(len(out))) {
 		panic(&abort{abi.GuestMemory, name + ": the reply does not fit into memory"})
 	}
+	f.charge(uint64(len(out)))
 	f.reply = out
 	return uint64(len(out)) | sign
 }

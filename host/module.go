@@ -98,8 +98,8 @@ func (e *Engine) Load(ctx context.Context, wasm []byte) (*Module, error) {
 	return e.LoadFor(ctx, "", wasm)
 }
 
-// LoadFor is Load for one of several tenants, who wait for each other as little as can be: those
-// who wait have their turns one after the other, however many modules each of them loads. No
+// LoadFor is Load for one of several tenants, who wait for each other as little as can be: what
+// is loaded waits for nobody, and those who wait have their turns one after the other, however many modules each of them loads. No
 // more than 64 loads of one tenant wait; another is an [ErrQueueFull]. The tenant means nothing
 // else: the same bytes are the same module for all.
 func (e *Engine) LoadFor(ctx context.Context, tenant string, wasm []byte) (*Module, error) {
@@ -116,6 +116,10 @@ func (e *Engine) LoadFor(ctx context.Context, tenant string, wasm []byte) (*Modu
 
 func (e *Engine) load(ctx context.Context, tenant string, wasm []byte) (*Module, error) {
 	digest := Digest(sha256.Sum256(wasm))
+	// What is there needs no turn; what is not may be there once the turn has come.
+	if m, err := e.loaded(digest); m != nil || err != nil {
+		return m, err
+	}
 	if err := e.compile.take(ctx, tenant); err != nil {
 		return nil, err
 	}
@@ -201,15 +205,15 @@ func (e *Engine) loaded(d Digest) (*Module, error) {
 }
 
 // check decodes a module within the budget and compares it with the contract,
-// as far as that needs no manifest. What cannot be decoded is no module, and there
-// are reasons for that alone.
+// as far as that needs no manifest. What is malformed is no module, and there
+// are reasons for that alone; what is past a cap is looked at all the same.
 func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reason) {
 	bin, err := wasmbin.Decode(wasm)
-	if err != nil {
+	if bin == nil {
 		return nil, nil, structural(err)
 	}
 	m := &Module{engine: e, digest: d, name: d.String(), size: len(wasm), entries: map[string]bool{}}
-	why := append(structural(bin.CheckCode()), m.checkImports(bin)...)
+	why := append(append(structural(err), structural(bin.CheckCode())...), m.checkImports(bin)...)
 	if len(bin.Memories) == 1 {
 		m.minimum = int64(bin.Memories[0].Min) << 16
 	}
@@ -217,12 +221,7 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reaso
 		why = append(why, Reason{abi.ModuleLimit,
 			fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, toolLimits.MemoryBytes)})
 	}
-	imported := uint32(0)
-	for _, i := range bin.Imports {
-		if i.Kind == wasmbin.Func {
-			imported++
-		}
-	}
+	imported := uint32(bin.Imported(wasmbin.Func))
 	for _, x := range bin.Exports {
 		if strings.HasPrefix(x.Name, reserved) {
 			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: names that begin with %q are the host's", printable(x.Name, 80), reserved)})
@@ -232,6 +231,9 @@ func (e *Engine) check(d Digest, wasm []byte) (*Module, *wasmbin.Module, []Reaso
 		}
 		if strings.ContainsFunc(x.Name, abi.Hidden) {
 			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("export %q: has characters that cannot be seen", printable(x.Name, 80))})
+		}
+		if bin.Partial() { // it may be a function that was not read
+			continue
 		}
 		t, ok := bin.FuncType(x.Index)
 		if !ok {
@@ -286,7 +288,7 @@ func (m *Module) checkImports(bin *wasmbin.Module) []Reason {
 			continue
 		}
 		want := f.funcType()
-		if t, ok := m.importType(bin, i); !ok || !t.Equal(want) {
+		if t, ok := m.importType(bin, i); !ok && !bin.Partial() || ok && !t.Equal(want) {
 			why = append(why, Reason{abi.ModuleABI, fmt.Sprintf("imports %s: type is %s, want %s", name, t, want)})
 		}
 		if f.traits&onMemory != 0 && len(bin.Memories) == 0 {
@@ -325,7 +327,7 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 		if export == "" {
 			export = abi.ExportCall
 		}
-		if !m.entries[export] && !seen[export] {
+		if !m.entries[export] && !seen[export] && !bin.Partial() {
 			seen[export] = true
 			why = append(why, Reason{abi.ModuleABI,
 				fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", printable(export, 80))})

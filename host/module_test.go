@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,29 @@ func TestLoadRejects(t *testing.T) {
 		}, manifest(func(m *abi.Manifest) { m.Tools = []abi.Tool{{Name: "a", Export: "one"}} }), []Reason{
 			{abi.ModuleLimit, "function 2: 1001 blocks"}, {abi.ModuleMalformed, "function 3: instruction 0x12: tail calls: not enabled"},
 			{abi.ModuleImportDenied, "env.system"}, {abi.ModuleLimit, "begins with 67174400 bytes"}, {abi.ModuleABI, `no export "one"`}}},
+		{"past caps, and more", func(b *builder) {
+			b.importFunc("env", "system", ":")
+			b.globals = slices.Repeat([][]byte{{0x7f, 0, 0x41, 0, 0x0b}}, wasmbin.MaxGlobals+1)
+			b.fn("wide", ":", wasmbin.MaxLocals+1)
+			b.fn("wider", ":", 4<<20)
+			b.fn("tail", ":", 0, []byte{0x12, 0})
+			b.exports = append(b.exports, append(str("sandboxd:x"), 3, 0))
+			b.pages(1025)
+		}, func(_ testing.TB, wasm []byte) []byte { // as it is: nobody packs what is past a cap
+			section := append(str(abi.ManifestSection), `{"abi":1,"name":"test","version":"1","tools":[{"name":"a","export":"one"}]}`...)
+			return append(append(append(wasm, 0), leb(len(section))...), section...)
+		}, []Reason{{abi.ModuleLimit, "4001 globals exceed 4000"}, {abi.ModuleLimit, "1001 locals in body 0"}, {abi.ModuleLimit, "4194304 locals in body 1"},
+			{abi.ModuleLimit, "locals in all bodies"}, {abi.ModuleMalformed, "function 4: instruction 0x12"}, {abi.ModuleImportDenied, "env.system"},
+			{abi.ModuleLimit, "begins with 67174400"}, {abi.ModuleABI, "sandboxd:x"}, {abi.ModuleABI, `no export "one"`}}},
+		{"more than is read", func(b *builder) {
+			for range wasmbin.MaxExports {
+				b.exports = append(b.exports, append(str(fmt.Sprint(len(b.exports))), 0, 1))
+			}
+			b.importFunc("env", "system", ":")
+		}, func(t testing.TB, wasm []byte) []byte {
+			section := append(str(abi.ManifestSection), `{"abi":1,"name":"test","version":"1","tools":[{"name":"a"}]}`...)
+			return append(append(append(wasm, 0), leb(len(section))...), section...)
+		}, []Reason{{abi.ModuleLimit, "1001 exports"}, {abi.ModuleImportDenied, "env.system"}}},
 		{"body does not validate", func(b *builder) { b.fn("bad", ":i", 0) }, nil, []Reason{{abi.ModuleMalformed, ""}}},
 		{"no manifest", nil, func(_ testing.TB, wasm []byte) []byte { return wasm }, []Reason{{abi.ModuleABI, "no manifest"}}},
 		{"two manifests", nil, func(t testing.TB, wasm []byte) []byte {
@@ -155,14 +179,20 @@ func TestLoad(t *testing.T) {
 	if want := []Import{{abi.ImportHost, "output_set"}}; len(m.Imports()) != 1 || m.Imports()[0] != want[0] {
 		t.Errorf("imports %v, want %v", m.Imports(), want)
 	}
+	// What is loaded waits for no compilation of others.
+	e.compile.take(t.Context(), "another")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if again, err = e.LoadFor(gone, "one", wasm); err != nil || again != m {
+		t.Errorf("loading again while another tenant's module is compiled: error %v", err)
+	}
+	e.compile.give()
 	clear(wasm) // Load kept nothing of it
 	var out struct{}
 	succeeds(t, m, &Call{Export: "call"}, &out)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	e.compile.take(t.Context(), "")
-	if _, err := e.Load(ctx, wasm); !errors.Is(err, context.Canceled) {
+	if _, err := e.Load(gone, wasm); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for the compiler: error %v, want it to end with ctx", err)
 	}
 	e.compile.give()

@@ -28,7 +28,8 @@ import (
 // that a call with these secrets gets, whether or not it used one, and all that
 // its guest logs, is searched for all of them, as they are and in the encodings
 // that servers echo in (base64 at any alignment, hexadecimal, percent, JSON, HTML);
-// what is found reads "[secret NAME]". The search is a second lock: a server that
+// what is found reads "[secret NAME]". So such a call asks for no answer that is
+// compressed or in pieces, and gets none. The search is a second lock: a server that
 // a secret is granted for can hide it from every search.
 type Secrets struct {
 	values map[string]string
@@ -144,6 +145,9 @@ func (s *Secrets) String() string {
 // GoString returns the names.
 func (s *Secrets) GoString() string { return s.String() }
 
+// none reports whether there is nothing to search for.
+func (s *Secrets) none() bool { return s == nil || len(s.values) == 0 }
+
 // scrub replaces every secret in a text by its name, and returns the names of
 // those that it found, sorted.
 func (s *Secrets) scrub(text string) (string, []string) {
@@ -252,12 +256,12 @@ func (f *frame) putSecrets(h *hop, uses []abi.UseSecret) *refusal {
 		h.header.Set(name, use.Prefix+value)
 		h.secrets = append(h.secrets, usedSecret{name, need})
 	}
-	if len(uses) == 0 {
+	if f.call.Access.Secrets.none() {
 		return nil
 	}
 	for _, name := range unsearched {
 		if h.header[name] != nil {
-			return refuse(abi.EgressDenied, "http: header %s cannot go with a secret", name)
+			return refuse(abi.EgressDenied, "http: header %s: the app has secrets, for which such an answer cannot be searched", name)
 		}
 	}
 	return nil

@@ -214,16 +214,34 @@ func TestSecretToAPrivateAddress(t *testing.T) {
 // Answers that no search could read are refused.
 func TestSecretInAnEncodedAnswer(t *testing.T) {
 	n := newInternet(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", r.URL.Query().Get("as"))
+		for _, as := range r.URL.Query()["as"] {
+			w.Header().Add("Content-Encoding", as)
+		}
 		io.WriteString(w, "xyz")
 	})
-	for as, want := range map[string]abi.Code{"br": abi.EgressDenied, "identity": ""} {
-		out, _ := ask(t, loadGo(t), bank(t, n), "http", `{"url":"https://api.pay.example/?as=`+as+`",`+withToken+`}`, "http", `{"url":"https://api.pay.example/?as=`+as+`"}`)
-		if code := out[0].code(t); code != want {
-			t.Errorf("%s: %q, want %q", as, code, want)
+	const at, plain = `{"url":"https://api.pay.example/`, `{"url":"https://api.pay.example/"`
+	for _, c := range []struct {
+		request string
+		want    abi.Code // with secrets in the app; without any it succeeds
+	}{
+		{at + `?as=br"}`, abi.EgressDenied}, {at + `?as=identity"}`, ""}, {at + `?as=identity&as=br"}`, abi.EgressDenied}, {at + `?as=Identity"}`, ""},
+		{plain + `,"headers":{"accept-encoding":"gzip"}}`, abi.EgressDenied},
+		{plain + `,"headers":{"range":"bytes=0-3"}}`, abi.EgressDenied},
+		{plain + `,"headers":{"if-range":"x"}}`, abi.EgressDenied},
+	} {
+		withSecret := strings.TrimSuffix(c.request, "}") + "," + withToken + "}"
+		out, _ := ask(t, loadGo(t), bank(t, n), "http", c.request, "http", withSecret)
+		for i, what := range []string{"naming none", "naming one"} {
+			if code := out[i].code(t); code != c.want {
+				t.Errorf("%s, %s: %q, want %q", c.request, what, code, c.want)
+			}
 		}
-		if out[1].Text != "xyz" {
-			t.Errorf("%s without a secret: %+v", as, out[1])
+		for _, none := range []*Secrets{nil, secrets(t, nil)} {
+			call := bank(t, n)
+			call.Access.Secrets = none
+			if out, _ = ask(t, loadGo(t), call, "http", c.request); out[0].Text != "xyz" {
+				t.Errorf("%s in an app without secrets: %+v", c.request, out[0])
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 )
@@ -10,11 +11,7 @@ import (
 // table entries, which leaves compiled code as well.
 const HostCall = 100
 
-const (
-	guestCall = 5    // fuel for calling a guest function
-	frameVars = 32   // parameters and locals that a frame of 1 may have
-	frameCode = 4096 // bytes of code likewise: what is on its stack is bounded by its code
-)
+const guestCall = 5 // fuel for calling a guest function
 
 // mostLength is the most that one instruction is charged for its length: 64 MiB.
 const mostLength = 64 << 20 >> 3
@@ -34,6 +31,11 @@ const (
 type block struct {
 	op     wasmbin.Op
 	target bool // a branch leads to its end
+
+	base    int // operands below it
+	params  int // that it takes, on top of these
+	results int
+	loops   int // that are open, this one among them
 }
 
 // A body writes one function after the other.
@@ -41,8 +43,9 @@ type body struct {
 	*rewriter
 
 	locals uint32 // parameters and locals; behind them come the fuel, the depth and a length
-	frame  int64  // what the frame counts as
-	calls  bool   // calls a guest function
+	size   frame
+	code   int  // bytes of instructions
+	calls  bool // calls a guest function
 	blocks []block
 
 	out   []byte // runs that are finished, without the charge at the entry
@@ -87,17 +90,14 @@ func (w *rewriter) code() ([]byte, error) {
 
 // write rewrites the instructions of a body, but for the charge at its entry.
 func (b *body) write(t wasmbin.FuncType, source wasmbin.Body) error {
-	b.locals = uint32(len(t.Params) + source.Count)
-	b.frame = 1 + int64(b.locals)/frameVars + int64(source.End-source.Code)/frameCode
-	b.calls, b.first = false, 0
-	b.blocks = append(b.blocks[:0], block{})
-	b.out, b.open, b.kind, b.cost = b.out[:0], b.open[:0], entry, 0
+	b.prepare(t, source)
 	s := source.Instructions()
 	for s.Next() {
 		in := s.Instruction()
 		if err := b.named(in); err != nil {
 			return err
 		}
+		b.follow(in)
 		b.instruction(in)
 	}
 	if err := s.Err(); err != nil {
@@ -105,6 +105,15 @@ func (b *body) write(t wasmbin.FuncType, source wasmbin.Body) error {
 	}
 	b.finish(plain, source.End, false)
 	return nil
+}
+
+// prepare begins a function.
+func (b *body) prepare(t wasmbin.FuncType, source wasmbin.Body) {
+	b.locals = uint32(len(t.Params) + source.Count)
+	b.size.begin(int(b.locals), b.wide || slices.Contains(source.Types(), wasmbin.V128))
+	b.code, b.calls, b.first = source.End-source.Code, false, 0
+	b.blocks = append(b.blocks[:0], block{results: len(t.Results)})
+	b.out, b.open, b.kind, b.cost = b.out[:0], b.open[:0], entry, 0
 }
 
 // named checks that what an instruction names is declared by the module.
@@ -141,14 +150,14 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 	b.cost += b.price(in)
 	switch in.Op {
 	case wasmbin.OpBlock:
-		b.blocks = append(b.blocks, block{op: in.Op})
+		b.enter(in)
 	case wasmbin.OpLoop:
-		b.blocks = append(b.blocks, block{op: in.Op})
+		b.enter(in)
 		b.open = append(b.open, raw...)
 		b.finish(head, in.End, b.dead)
 		return
 	case wasmbin.OpIf:
-		b.blocks = append(b.blocks, block{op: in.Op})
+		b.enter(in)
 		b.turned(in, raw)
 		b.finish(plain, in.End, b.dead)
 		return
@@ -226,6 +235,17 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 		b.length(opI64ShrU, 0)
 	}
 	b.turned(in, raw)
+}
+
+// enter opens a block.
+func (b *body) enter(in *wasmbin.Instruction) {
+	to := block{op: in.Op, loops: b.blocks[len(b.blocks)-1].loops}
+	to.params, to.results = b.blockType(in)
+	to.base = max(b.size.height-to.params, b.blocks[len(b.blocks)-1].base)
+	if in.Op == wasmbin.OpLoop {
+		to.loops++
+	}
+	b.blocks = append(b.blocks, to)
 }
 
 // price returns what an instruction costs, without what it costs by length.
@@ -319,7 +339,7 @@ func (b *body) begin(out []byte) []byte {
 	out = b.local(out, opLocalTee, fuelLocal)
 	if b.calls {
 		out = u32(append(out, opGlobalGet), b.depth)
-		out = append(constant(out, b.frame), opI64Sub)
+		out = append(constant(out, b.size.size(b.code)), opI64Sub)
 		out = append(b.local(out, opLocalTee, depthLocal), opI64Or)
 	}
 	return b.refill(out)

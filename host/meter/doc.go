@@ -28,8 +28,10 @@
 //
 // # Depth
 //
-// Calls of guest functions within each other are counted as well. A frame counts 1,
-// and 1 more for each 32 parameters and locals and for each 4 KiB of code. A function whose frame does not fit
+// Calls of guest functions within each other are counted as well. A frame counts 1, and 1 more for
+// each 32 values that an engine may have to keep on the native stack, and for each 4 KiB of code. Such values are
+// parameters and locals, operands below a call or below more than 8 others, and what a local holds when it
+// is read after a call. Where they may be vectors each counts as two. A function whose frame does not fit
 // calls Refill with [Depth] negative. Functions that call no guest function are not
 // counted.
 //

@@ -95,7 +95,9 @@ type rewriter struct {
 	accessor map[uint32]uint32 // function that stands for an imported one; nil without windows
 	arena    uint32            // global, behind which are those of the windows; of a module with windows only
 
-	declared []bool // functions that code may make references to
+	declared  []bool   // functions that code may make references to
+	funcTypes []uint32 // of all functions, once check has seen that they exist
+	wide      bool     // the module has globals or types with values of 16 bytes
 
 	probe *probe // nil without one
 }
@@ -116,6 +118,15 @@ func newRewriter(m *wasmbin.Module) *rewriter {
 		w.accessor[a.index] = w.helper + 1 + uint32(i)
 	}
 	w.declared = make([]bool, w.funcCount)
+	for _, i := range m.Imports {
+		if i.Kind == wasmbin.Func {
+			w.funcTypes = append(w.funcTypes, i.Type)
+		}
+	}
+	w.funcTypes = append(w.funcTypes, m.Functions...)
+	w.wide = slices.ContainsFunc(m.Types, func(t wasmbin.FuncType) bool {
+		return slices.Contains(t.Params, wasmbin.V128) || slices.Contains(t.Results, wasmbin.V128)
+	}) || slices.ContainsFunc(m.Globals, func(t wasmbin.GlobalType) bool { return t.Type == wasmbin.V128 })
 	w.fuel, w.depth, w.arena = w.globalCount, w.globalCount+1, w.globalCount+2
 	return w
 }

@@ -11,15 +11,14 @@ import "fmt"
 // first.
 func (m *Module) CheckCode() error {
 	c := &cost{told: map[string]int{}}
-	for _, i := range m.Imports {
-		if i.Kind == Func {
-			c.imported++
-		}
-	}
+	c.imported = m.Imported(Func)
 	at, labels, vars := 0, 0, 0
 	for i, body := range m.Bodies() {
+		if i >= len(m.Functions) { // past the cap
+			break
+		}
 		t, ok := m.typeAt(m.Functions[i])
-		if !ok {
+		if !ok && !m.partial {
 			c.add("types", &Error{Offset: body.Locals, Text: fmt.Sprintf("function %d: type %d does not exist", c.imported+i, m.Functions[i])})
 			continue
 		}
@@ -36,7 +35,7 @@ func (m *Module) CheckCode() error {
 		c.limit("all loops", at, "depth of loops times locals written, over all functions: %d exceed %d", vars, MaxLoopVarsSum)
 	}
 	for _, cap := range []string{"types", "instructions", "branches", "nesting", "labels", "loops"} {
-		if n := c.told[cap] - maxToldBodies; n > 0 {
+		if n := c.told[cap] - maxTold; n > 0 {
 			c.errs = append(c.errs, &Error{Limit: cap != "types" && cap != "instructions", Offset: at,
 				Text: fmt.Sprintf("the same of %s in %d more functions", cap, n)})
 		}
@@ -59,7 +58,7 @@ type cost struct {
 
 // add takes an error, unless there are enough of the kind.
 func (c *cost) add(kind string, err *Error) {
-	if c.told[kind]++; c.told[kind] <= maxToldBodies {
+	if c.told[kind]++; c.told[kind] <= maxTold {
 		c.errs = append(c.errs, err)
 	}
 }
@@ -76,6 +75,7 @@ func (c *cost) body(index int, b Body, locals int) (labels, vars int) {
 		loops, deepest           int // loops around the instruction, and the most
 		written                  int // distinct locals
 	)
+	locals = min(locals, MaxParams+MaxLocals) // those of a body past the cap are not all looked at
 	isLoop := c.isLoop[:0]
 	for len(c.written) < locals {
 		c.written = append(c.written, 0)

@@ -130,10 +130,10 @@ func TestCheckCodeCountsWhatItDoesNotName(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs, _ := errors.AsType[Errors](m.CheckCode())
-	if len(errs) != maxToldBodies+1 {
-		t.Fatalf("%d reasons, want %d", len(errs), maxToldBodies+1)
+	if len(errs) != maxTold+1 {
+		t.Fatalf("%d reasons, want %d", len(errs), maxTold+1)
 	}
-	if last := errs[maxToldBodies]; !last.Limit || last.Text != fmt.Sprintf("the same of nesting in %d more functions", 1000-maxToldBodies) {
+	if last := errs[maxTold]; !last.Limit || last.Text != fmt.Sprintf("the same of nesting in %d more functions", 1000-maxTold) {
 		t.Errorf("last reason %+v", last)
 	}
 }

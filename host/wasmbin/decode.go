@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Section ids.
@@ -17,11 +19,13 @@ var rank = [...]int{secType: 1, secImport: 2, secFunction: 3, secTable: 4, secMe
 	secExport: 7, secStart: 8, secElement: 9, secDataCount: 10, secCode: 11, secData: 12}
 
 // Decode reads what a module declares. The error is of type [Errors] and lists
-// every reason that can be found: reading goes on behind a section that is past
-// a cap and stops where the bytes are malformed. Nothing is returned beside an
-// error. The module refers to b.
+// every reason that can be found: reading goes on behind what is past a cap and
+// stops where the bytes are malformed. Where all reasons are limits the module is returned beside
+// them, so that more reasons can be found in it. It is good for nothing else: of
+// what is past a cap in number it has as many as the cap allows, see
+// [Module.Partial]. The module refers to b.
 func Decode(b []byte) (*Module, error) {
-	d := decoder{m: &Module{bytes: b}, counts: map[string]int{}}
+	d := decoder{m: &Module{bytes: b}, counts: map[string]int{}, told: map[string]int{}}
 	if len(b) > MaxModuleBytes {
 		return nil, Errors{{Limit: true, Text: fmt.Sprintf("module of %d bytes exceeds %d", len(b), MaxModuleBytes)}}
 	}
@@ -38,7 +42,7 @@ func Decode(b []byte) (*Module, error) {
 			break
 		}
 		s.Body, s.End = body.at, r.pos
-		body.refs, body.globals = &d.m.FuncRefs, &d.m.ConstGlobal
+		body.refs, body.globals, body.over = &d.m.FuncRefs, &d.m.ConstGlobal, d.over
 		switch {
 		case s.ID == 13:
 			r.pos = s.Start
@@ -56,25 +60,35 @@ func Decode(b []byte) (*Module, error) {
 		if s.ID != secCustom {
 			last = rank[s.ID]
 		}
+		d.cut = false
 		d.section(&s, body)
-		if body.err != nil && body.err.Limit {
-			d.errs = append(d.errs, body.err)
-			continue
-		}
-		if body.err == nil && body.left() > 0 {
+		if d.cut {
+			switch s.ID {
+			case secType, secImport, secFunction, secExport:
+				d.m.partial = true
+			case secCustom:
+				continue
+			}
+		} else if body.err == nil && body.left() > 0 {
 			body.fail("section %d has %d bytes too many", s.ID, body.left())
 		}
 		r.err = body.err
 		d.m.Sections = append(d.m.Sections, s)
 	}
-	if r.err == nil && len(d.errs) == 0 {
+	if r.err == nil {
 		d.whole(r)
+	}
+	for _, what := range slices.Sorted(maps.Keys(d.told)) {
+		if n := d.told[what] - maxTold; n > 0 {
+			d.errs = append(d.errs, &Error{Limit: true, Offset: r.pos, Text: fmt.Sprintf("%s: the same %d more times", what, n)})
+		}
 	}
 	if r.err != nil {
 		d.errs = append(d.errs, r.err)
+		return nil, d.errs
 	}
 	if len(d.errs) > 0 {
-		return nil, d.errs
+		return d.m, d.errs
 	}
 	return d.m, nil
 }
@@ -111,7 +125,9 @@ func header(b []byte) *Error {
 type decoder struct {
 	m      *Module
 	errs   Errors
-	counts map[string]int // lengths of sections that must agree, by name
+	counts map[string]int // lengths of vectors, by name
+	told   map[string]int // how often something was past each cap
+	cut    bool           // the section has more than was read of it
 }
 
 // section reads one section. What it could not read is in r.err.
@@ -121,7 +137,10 @@ func (d *decoder) section(s *Section, r *reader) {
 		s.Name = r.name()
 		s.Body = r.at + r.pos
 		if d.counts["custom"]++; d.counts["custom"] > MaxCustom {
-			d.over(r, "custom sections", d.counts["custom"], MaxCustom)
+			if d.cut = true; d.counts["custom"] == MaxCustom+1 {
+				d.over(r, "custom sections", "%d custom sections exceed %d", MaxCustom+1, MaxCustom)
+			}
+			return
 		}
 		if s.Name == "name" {
 			names(r)
@@ -141,7 +160,8 @@ func (d *decoder) section(s *Section, r *reader) {
 			d.m.Types = append(d.m.Types, t)
 		}
 	case secImport:
-		for range d.vector(r, "imports", 4, MaxImports) {
+		d.vector(r, "imports", 4, MaxImports)
+		for range d.counts["imports"] {
 			i := Import{Module: r.name(), Name: r.name(), Kind: Kind(r.byte())}
 			switch i.Kind {
 			case Func:
@@ -159,12 +179,14 @@ func (d *decoder) section(s *Section, r *reader) {
 			if r.err != nil {
 				return
 			}
+			if len(d.m.Imports) == MaxImports { // all are counted, so that functions have their numbers
+				d.m.more[i.Kind]++
+				continue
+			}
 			d.m.Imports = append(d.m.Imports, i)
 		}
 	case secFunction:
-		n := d.vector(r, "functions", 1, MaxFunctions)
-		d.counts["function"] = n
-		for range n {
+		for range d.vector(r, "functions", 1, MaxFunctions) {
 			d.m.Functions = append(d.m.Functions, r.u32())
 		}
 	case secTable:
@@ -177,9 +199,10 @@ func (d *decoder) section(s *Section, r *reader) {
 			}
 			d.m.TableTypes = append(d.m.TableTypes, t)
 			d.m.Tables = append(d.m.Tables, l)
-			if total += uint64(max(l.Min, l.Max)); total > MaxTableEntries {
-				d.over(r, "table entries", int(total), MaxTableEntries)
-			}
+			total += uint64(max(l.Min, l.Max))
+		}
+		if total > MaxTableEntries {
+			d.over(r, "table entries", "%d table entries exceed %d", total, MaxTableEntries)
 		}
 	case secMemory:
 		for range d.vector(r, "memories", 2, MaxMemories) {
@@ -223,15 +246,17 @@ func (d *decoder) section(s *Section, r *reader) {
 		d.m.StartFunc = r.funcRef()
 		d.m.Start = true
 	case secElement:
-		d.m.Elements = d.vector(r, "element segments", 3, MaxElements)
-		for range d.m.Elements {
-			d.element(r)
+		for range d.vector(r, "element segments", 3, MaxElements) {
+			if d.element(r); d.counts["items"] > MaxElementItems {
+				break
+			}
 		}
+		d.m.Elements = d.counts["element segments"]
 	case secCode:
 		d.code(r)
 	case secData:
 		n := d.vector(r, "data segments", 2, MaxData)
-		d.m.Data = n
+		d.m.Data = d.counts["data segments"]
 		for range n {
 			switch flag := r.u32(); flag {
 			case 2:
@@ -256,54 +281,56 @@ func (d *decoder) section(s *Section, r *reader) {
 
 // whole checks what no section can know alone.
 func (d *decoder) whole(r *reader) {
-	if d.counts["function"] != d.counts["code"] {
-		r.fail("%d functions have %d bodies", d.counts["function"], d.counts["code"])
+	if d.counts["functions"] != d.counts["bodies"] {
+		r.fail("%d functions have %d bodies", d.counts["functions"], d.counts["bodies"])
 	}
 	if d.m.DataCount && d.counts["data count"] != d.m.Data {
 		r.fail("%d data segments were announced as %d", d.m.Data, d.counts["data count"])
 	}
 }
 
-// over records that something is past its cap and stops reading the section.
-func (d *decoder) over(r *reader, what string, n, most int) {
-	r.fail("%d %s exceed %d", n, what, most)
-	r.err.Limit = true
+// over records that something is past its cap. Of one kind there are enough at some point.
+func (d *decoder) over(r *reader, what, format string, args ...any) {
+	if d.told[what]++; r.err == nil && d.told[what] <= maxTold {
+		d.errs = append(d.errs, &Error{Limit: true, Offset: r.at + r.pos, Text: fmt.Sprintf(format, args...)})
+	}
 }
 
-// vector reads the length of a section's vector and compares it with the cap.
+// vector reads the length of a section's vector and compares it with the cap. It
+// returns how many elements to read; what is behind them is left.
 func (d *decoder) vector(r *reader, what string, size, most int) int {
 	n := r.count(what, size)
-	if r.err == nil && n > most {
-		d.over(r, what, n, most)
+	d.counts[what] = n
+	if n > most {
+		d.over(r, what, "%d %s exceed %d", n, what, most)
+		d.cut = true
 	}
-	if r.err != nil {
-		return 0
-	}
-	return n
+	return min(n, most)
 }
 
+// types reads the types of parameters or results, all of them, and keeps those within the cap.
 func (d *decoder) types(r *reader, what string, most int) []ValueType {
-	n := d.vector(r, what, 1, most)
-	types := make([]ValueType, 0, n)
+	n := r.count(what, 1)
+	if n > most {
+		d.over(r, what, "%d %s exceed %d", n, what, most)
+	}
+	types := make([]ValueType, 0, min(n, most))
 	for range n {
-		types = append(types, r.valueType())
+		if t := r.valueType(); len(types) < most {
+			types = append(types, t)
+		}
 	}
 	return types
 }
 
 // code reads sizes and locals of the bodies; instructions are the engine's.
 func (d *decoder) code(r *reader) {
-	n := d.vector(r, "bodies", 3, MaxFunctions)
-	d.counts["code"] = n
 	total := 0
-	for i := range n {
+	for i := range d.vector(r, "bodies", 3, MaxFunctions) {
 		size := r.u32()
 		body := r.sub(size)
-		if r.err == nil && size > MaxBodyBytes {
-			d.over(r, fmt.Sprintf("bytes in body %d", i), int(size), MaxBodyBytes)
-		}
-		if r.err != nil {
-			return
+		if size > MaxBodyBytes {
+			d.over(r, "bytes of bodies", "%d bytes in body %d exceed %d", size, i, MaxBodyBytes)
 		}
 		locals := 0
 		for range body.count("groups of locals", 2) {
@@ -312,19 +339,21 @@ func (d *decoder) code(r *reader) {
 			if body.err != nil {
 				break
 			}
-			if locals += int(min(c, MaxLocals+1)); locals > MaxLocals {
-				d.over(body, fmt.Sprintf("or more locals in body %d", i), locals, MaxLocals)
-			}
+			locals += int(c)
 		}
-		if total += locals; body.err == nil && total > MaxLocalsTotal {
-			d.over(body, "locals in all bodies", total, MaxLocalsTotal)
+		if locals > MaxLocals {
+			d.over(body, "locals of bodies", "%d locals in body %d exceed %d", locals, i, MaxLocals)
 		}
+		total += locals
 		if body.err == nil && (body.left() == 0 || body.b[len(body.b)-1] != 0x0b) {
 			body.fail("body %d does not end", i)
 		}
 		if r.err = body.err; r.err != nil {
 			return
 		}
+	}
+	if total > MaxLocalsTotal {
+		d.over(r, "locals in all bodies", "%d locals in all bodies exceed %d", total, MaxLocalsTotal)
 	}
 }
 
@@ -364,7 +393,9 @@ func (d *decoder) element(r *reader) {
 	}
 	n := r.count("items", size)
 	if d.counts["items"] += n; d.counts["items"] > MaxElementItems {
-		d.over(r, "items of element segments", d.counts["items"], MaxElementItems)
+		d.over(r, "items of element segments", "%d items of element segments exceed %d", d.counts["items"], MaxElementItems)
+		d.cut = true
+		return
 	}
 	for range n {
 		if r.err != nil {

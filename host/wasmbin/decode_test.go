@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -141,14 +142,14 @@ func TestDecodeRefuses(t *testing.T) {
 			m, err := Decode([]byte(test.module))
 			runtime.ReadMemStats(&after)
 			errs, ok := errors.AsType[Errors](err)
-			if !ok || m != nil {
+			malformed := slices.ContainsFunc(errs, func(e *Error) bool { return !e.Limit })
+			if !ok || (m == nil) != (malformed || len(test.module) > MaxModuleBytes) {
 				t.Fatalf("module %v, error %v", m, err)
 			}
-			last := errs[len(errs)-1]
-			if last.Limit != test.limit || !strings.Contains(last.Text, test.text) {
-				t.Errorf("error %q, limit %v; want %q, limit %v", last.Text, last.Limit, test.text, test.limit)
+			if !slices.ContainsFunc(errs, func(e *Error) bool { return e.Limit == test.limit && strings.Contains(e.Text, test.text) }) {
+				t.Errorf("errors %v; want %q, limit %v", errs, test.text, test.limit)
 			}
-			if used, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+2*len(test.module)); used > most {
+			if used, most := after.TotalAlloc-before.TotalAlloc, uint64(3<<20+2*len(test.module)); used > most {
 				t.Errorf("decoding %d bytes allocated %d, want at most %d", len(test.module), used, most)
 			}
 		})
@@ -156,11 +157,57 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestDecodeListsEveryLimit(t *testing.T) {
-	module := header8 + sec(1, repeat(MaxTypes+1, 0x60, 0, 0)...) + sec(5, 2, 0, 1, 0, 1) + sec(7, repeat(MaxExports+1, 0, 0, 0)...)
-	_, err := Decode([]byte(module))
+	module := header8 + sec(1, repeat(MaxTypes+1, 0x60, 0, 0)...) + sec(5, 2, 0, 1, 0, 1) + sec(6, repeat(MaxGlobals+1, 0x7f, 0, 0x41, 0, 0x0b)...)
+	m, err := Decode([]byte(module))
 	errs, _ := errors.AsType[Errors](err)
-	if len(errs) != 3 {
+	if len(errs) != 3 || m == nil || len(m.Types) != MaxTypes || len(m.Memories) != 1 || !m.Partial() {
 		t.Fatalf("%d reasons, want 3: %v", len(errs), errs)
+	}
+}
+
+// Behind each body, name or type past a cap the next one is looked at; of many a few are named.
+func TestDecodeGoesOn(t *testing.T) {
+	wide := append(binary.AppendUvarint([]byte{1}, MaxLocals+1), 0x7f, 0x0b) // a body
+	long := append(make([]byte, MaxBodyBytes), 0x0b)
+	entry := func(body []byte) []byte { return append(binary.AppendUvarint(nil, uint64(len(body))), body...) }
+	const more = 5
+	var bodies []byte
+	for range maxTold + more {
+		bodies = append(bodies, entry(wide)...)
+	}
+	n := byte(maxTold + more + 2)
+	name := append(binary.AppendUvarint(nil, MaxNameBytes+1), bytes.Repeat([]byte{'a'}, MaxNameBytes+1)...)
+	module := header8 + sec(1, with([]byte{1, 0x60}, repeat(MaxParams+1, 0x7f), repeat(MaxResults+1, 0x7f))...) +
+		sec(2, with([]byte{2}, name, []byte{0, 0, 0, 1, 'a', 1, 'b', 0, 0})...) + sec(3, with([]byte{n}, make([]byte, n))...) +
+		sec(10, with([]byte{n}, entry(long), bodies, entry(long))...)
+	m, err := Decode([]byte(module))
+	errs, _ := errors.AsType[Errors](err)
+	count := map[string]int{}
+	for _, e := range errs {
+		for _, text := range []string{"65 parameters", "9 results", "name of 1025", "bytes in body", "locals in body", "locals of bodies: the same 5 more times"} {
+			if e.Limit && strings.Contains(e.Text, text) {
+				count[text]++
+			}
+		}
+	}
+	want := map[string]int{"65 parameters": 1, "9 results": 1, "name of 1025": 1, "bytes in body": 2, "locals in body": maxTold, "locals of bodies: the same 5 more times": 1}
+	if m == nil || !maps.Equal(count, want) {
+		t.Errorf("reasons %v, want %v: %v", count, want, errs)
+	}
+	if m != nil && (m.Partial() || len(m.Imports) != 2 || m.Imports[1].Name != "b") {
+		t.Errorf("imports %+v", m.Imports)
+	}
+}
+
+// A function keeps its number behind imports that are past the cap.
+func TestNumbersBehindManyImports(t *testing.T) {
+	module := header8 + sec(1, 1, 0x60, 0, 0) + sec(2, repeat(MaxImports+10, 0, 0, 0, 0)...) + sec(3, 1, 0) + sec(10, 1, 4, 0, 0x12, 0, 0x0b)
+	m, err := Decode([]byte(module))
+	if m == nil || !m.Partial() || m.Imported(Func) != MaxImports+10 {
+		t.Fatalf("module %v, error %v", m, err)
+	}
+	if err := m.CheckCode(); err == nil || !strings.Contains(err.Error(), "function 266: instruction 0x12") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -202,8 +249,12 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, module, data []byte) {
 		m, err := Decode(module)
 		if err != nil {
-			if _, ok := errors.AsType[Errors](err); !ok || m != nil {
+			errs, ok := errors.AsType[Errors](err)
+			if !ok || m != nil && slices.ContainsFunc(errs, func(e *Error) bool { return !e.Limit }) {
 				t.Fatalf("module %v beside error %T %v", m, err, err)
+			}
+			if m != nil {
+				_ = m.CheckCode()
 			}
 			return
 		}

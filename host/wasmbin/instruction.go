@@ -47,6 +47,17 @@ func (b Body) Instructions() *Instructions {
 	return &Instructions{r: reader{b: b.bytes[:b.End], pos: b.Code}, depth: 1}
 }
 
+// Types returns the types of the body's locals, without parameters, one for each group.
+func (b Body) Types() []ValueType {
+	r := &reader{b: b.bytes[:b.End], pos: b.Locals}
+	types := make([]ValueType, 0, b.Groups)
+	for range b.Groups {
+		r.u32()
+		types = append(types, ValueType(r.byte()))
+	}
+	return types
+}
+
 // An Instruction is one instruction with the immediates that name something.
 // Constants, lanes and alignment are stepped over.
 type Instruction struct {

@@ -34,8 +34,9 @@ const (
 	MaxLabelsTotal = 200_000 // labels of all of them
 	MaxLoopVars    = 4_000   // of one function, the depth of its loops times the locals that it writes
 	MaxLoopVarsSum = 100_000 // of all functions
-	maxToldBodies  = 16      // functions that are named for one cap; the others are counted
 )
+
+const maxTold = 16 // functions, or other things, that are named for one cap; the others are counted
 
 // An Error says why bytes are refused as a module.
 type Error struct {

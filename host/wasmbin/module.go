@@ -161,8 +161,15 @@ type Module struct {
 
 	Sections []Section
 
-	bytes []byte
+	bytes   []byte
+	partial bool
+	more    [Global + 1]int // imports that are not in Imports, by kind
 }
+
+// Partial reports that the module has more types, imports, functions or exports than
+// the caps allow, of which those past the caps are not there: what names one of
+// them may be right.
+func (m *Module) Partial() bool { return m.partial }
 
 // Bytes returns what the module was decoded from. It must not be changed.
 func (m *Module) Bytes() []byte { return m.bytes }
@@ -171,6 +178,9 @@ func (m *Module) Bytes() []byte { return m.bytes }
 // which is the module's own.
 func (m *Module) Imported(k Kind) int {
 	n := 0
+	if int(k) < len(m.more) {
+		n = m.more[k]
+	}
 	for _, i := range m.Imports {
 		if i.Kind == k {
 			n++

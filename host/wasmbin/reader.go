@@ -16,6 +16,8 @@ type reader struct {
 	// What a section says of functions and globals, if anyone wants to know.
 	refs    *[]Ref
 	globals *uint32
+
+	over func(r *reader, what, format string, args ...any) // is told what is past a cap
 }
 
 func (r *reader) fail(format string, args ...any) {
@@ -97,10 +99,8 @@ func (r *reader) signed(size int) {
 
 func (r *reader) name() string {
 	n := r.u32()
-	if n > MaxNameBytes && r.err == nil && uint64(n) <= uint64(r.left()) {
-		r.fail("name of %d bytes exceeds %d", n, MaxNameBytes)
-		r.err.Limit = true
-		return ""
+	if n > MaxNameBytes && uint64(n) <= uint64(r.left()) {
+		r.over(r, "names", "name of %d bytes exceeds %d", n, MaxNameBytes)
 	}
 	s := r.bytes(n)
 	if !utf8.Valid(s) {

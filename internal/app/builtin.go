@@ -49,7 +49,7 @@ func (rt *Runtime) policy(ctx context.Context, name string, g *Member, o Options
 		if err != nil {
 			return nil, bad(abi.PolicyUnavailable, "builtin guards are built with Go, which must be at hand", "guard %s: %v", name, err)
 		}
-		if rt.builtin, err = o.Modules.Engine.Load(ctx, wasm); err != nil {
+		if rt.builtin, err = o.Modules.Engine.LoadFor(ctx, rt.File.Name, wasm); err != nil {
 			return nil, fmt.Errorf("guard %s: %w", name, err)
 		}
 	}

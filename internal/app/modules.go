@@ -168,7 +168,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	module, err := o.Modules.Engine.Load(ctx, wasm)
+	module, err := o.Modules.Engine.LoadFor(ctx, rt.File.Name, wasm)
 	if reject, ok := errors.AsType[*host.RejectError](err); ok {
 		more := ""
 		if n := len(reject.Reasons); n > 1 {

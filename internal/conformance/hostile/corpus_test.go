@@ -108,7 +108,10 @@ func guests() map[string][]byte {
 
 // writeCorpus makes a corpus of cases in temporary folders. A case is a document
 // without id, sum and bounds, under "ID"; the module is the guest of "of".
-func writeCorpus(t *testing.T, cases map[string]string) Corpus {
+func writeCorpus(t *testing.T, cases map[string]string) Corpus { return writeCorpusOf(t, cases, nil) }
+
+// writeCorpusOf is writeCorpus with modules under "ID", where "of" is not given.
+func writeCorpusOf(t *testing.T, cases map[string]string, modules map[string][]byte) Corpus {
 	t.Helper()
 	c := Corpus{Dir: t.TempDir(), Modules: t.TempDir()}
 	write := func(dir, name string, data []byte) {
@@ -134,9 +137,13 @@ func writeCorpus(t *testing.T, cases map[string]string) Corpus {
 		}
 		guest, _ := k["of"].(string)
 		delete(k, "of")
-		sum := sha256.Sum256(all[guest])
+		wasm, ok := modules[id]
+		if !ok {
+			wasm = all[guest]
+		}
+		sum := sha256.Sum256(wasm)
 		fill(k, map[string]any{"id": id, "group": "tests", "doc": "A test.", "threat": "-", "stage": "call",
-			"module": map[string]any{"gen": "test", "size": len(all[guest]), "sha256": hex.EncodeToString(sum[:])}})
+			"module": map[string]any{"gen": "test", "size": len(wasm), "sha256": hex.EncodeToString(sum[:])}})
 		if k["stage"] != "upload" {
 			fill(k, map[string]any{"call": map[string]any{"export": "run", "input": map[string]any{}}})
 		}
@@ -148,7 +155,7 @@ func writeCorpus(t *testing.T, cases map[string]string) Corpus {
 			t.Fatal(err)
 		}
 		write(filepath.Join(c.Dir, "cases"), id+".json", data)
-		write(c.Modules, id+".wasm", all[guest])
+		write(c.Modules, id+".wasm", wasm)
 	}
 	return c
 }

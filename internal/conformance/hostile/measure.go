@@ -19,6 +19,7 @@ type level struct {
 // What the process may keep.
 const (
 	heapSlack       = 16 << 20 // such as compiled code
+	residentSlack   = 64 << 20 // and that code itself, and an image with the instances that wait
 	descriptorSlack = 4        // images of instances of the module that is tried
 )
 
@@ -42,6 +43,7 @@ func (l level) back(ctx context.Context) string {
 		case now.goroutines > l.goroutines:
 		case now.descriptors > l.descriptors+descriptorSlack:
 		case now.heap > l.heap+heapSlack:
+		case now.resident > l.resident+residentSlack && l.resident >= 0:
 		default:
 			return ""
 		}
@@ -49,7 +51,7 @@ func (l level) back(ctx context.Context) string {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return differ("goroutines", now.goroutines, l.goroutines) + differ("descriptors", now.descriptors, l.descriptors+descriptorSlack) +
-				differ("heap bytes", now.heap, l.heap+heapSlack)
+				differ("heap bytes", now.heap, l.heap+heapSlack) + differ("resident bytes", now.resident, l.resident+residentSlack)
 		}
 	}
 }
