@@ -49,10 +49,7 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		if err := c.audit(c.ctx, refusalRecord(q, q.By, abi.ConfirmationMismatch, "not what was approved: "+differs)); err != nil {
 			return &CallError{Code: abi.StorageUnavailable, Err: err}
 		}
-		if needed {
-			return c.ask(d)
-		}
-		return nil // the tool asked by itself, and will ask again
+		return c.ask(d) // even if nobody would ask now: what was decided was another call
 	}
 	c.spends = q.ID
 	return nil

@@ -351,6 +351,68 @@ func TestChangedAfterDecision(t *testing.T) {
 	}
 }
 
+// Whoever asked, and whether or not anybody would ask today: a call that differs
+// from what was approved is asked about again, and an approval is good for one call.
+func TestApprovedAndNotAskedAnyMore(t *testing.T) {
+	waits := func(ctx *flow.ToolContext, pass func()) (map[string]any, error) {
+		if ctx.Confirmation() != nil && ctx.Confirmation().Confirmed {
+			pass()
+			return nil, nil
+		}
+		return map[string]any{"status": "waiting"}, ctx.RequestConfirmation("sure?", nil)
+	}
+	asker := &flowtest.Guard{Label: "g", Answer: flowtest.Always(abi.Confirm("", "pay?"))}
+	mild := func(p *pendingCall) { p.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", Edition: "2"}} }
+	for name, c := range map[string]struct{ before, after func(*pendingCall) }{
+		"a guard asked, and its next version does not": {func(p *pendingCall) { p.cfg.Guards = []flow.Guard{asker} }, mild},
+		"a guard asked that is gone":                   {func(p *pendingCall) { p.cfg.Guards = []flow.Guard{asker} }, func(p *pendingCall) { p.cfg.Guards = nil }},
+		"the tool asked that is another now": {func(p *pendingCall) { p.tool.Describe.Confirm = true }, func(p *pendingCall) {
+			p.tool = tool("pay")
+			p.tool.Describe.Module = "sha256:2"
+			p.agent.Tools = []flow.Tool{p.tool}
+		}},
+		"a hook asked, then wrote other arguments": {func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(ctx *flow.ToolContext, c *flow.ToolCall) (map[string]any, error) {
+				return waits(ctx, func() { c.Args["n"] = json.Number("1000000") })
+			}}}
+		}, func(*pendingCall) {}},
+		"a hook asked, about another module": {func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(ctx *flow.ToolContext, _ *flow.ToolCall) (map[string]any, error) { return waits(ctx, func() {}) }}}
+		}, func(p *pendingCall) { p.tool.Describe.Module = "sha256:2" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pendingCall{world: newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`))), tool: tool("pay")}
+			for range 4 {
+				p.model.Steps = append(p.model.Steps, flowtest.Say("done"))
+			}
+			p.agent.Tools = []flow.Tool{p.tool}
+			c.before(p)
+			old := p.say("pay").questions()[0].ID
+			p.asks = old
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			c.after(p)
+			o := p.resume()
+			if len(p.tool.Calls()) != 0 || len(o.questions()) != 1 {
+				t.Fatalf("the handler ran %q; %d new questions", p.tool.Calls(), len(o.questions()))
+			}
+			p.asks = o.questions()[0].ID
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				p.resume()
+				p.run(answer(old, `{"confirmed":true}`))
+				p.run(answer(p.asks, `{"confirmed":true}`))
+			}
+			if calls := p.calls(); len(p.tool.Calls()) != 1 || len(calls) != 1 || calls[0].Approval != p.asks || p.question().State != session.Used {
+				t.Errorf("the handler ran %q; calls %+v; the question is %s", p.tool.Calls(), calls, p.question().State)
+			}
+		})
+	}
+}
+
 // A decision that could not be audited does not count for a call until it is.
 func TestDecisionNotAudited(t *testing.T) {
 	p := askFirst(t, nil)
