@@ -86,6 +86,56 @@ func (c *call) ask(d *Decision) error {
 	return &CallError{Code: abi.ConfirmationPending, Text: fmt.Sprintf("error tool %q requires confirmation, please approve or reject", c.fc.Name)}
 }
 
+// mayComeAgain reports whether the error that kept an approved call from being made
+// says nothing about the call: it could not be recorded, or its run came to an end.
+// Its approval is as good as before.
+func mayComeAgain(err error) bool {
+	denied, ok := errors.AsType[*denial](err)
+	if ok {
+		err = denied.err
+	}
+	return isCode(err, abi.StorageUnavailable) || isCode(err, abi.Cancelled) || isCode(err, abi.BudgetExhausted)
+}
+
+// spendUnmade spends the approval of a call that has come to its end without having
+// been made, because a guard denied it or a hook answered: what the model is told of
+// it is its end, and nothing may make it later. If that cannot be recorded, or if
+// another run was faster, the error is the call's.
+func (c *call) spendUnmade(response map[string]any, cause error) *CallError {
+	ap := c.approval
+	if ap == nil || !ap.answer.Confirmed || ap.ended != nil || c.begun || c.asked != nil || c.again || mayComeAgain(cause) || isCode(cause, abi.ConfirmationDecided) {
+		return nil
+	}
+	ctx := context.WithoutCancel(c.ctx)
+	end := session.CallEnd{State: session.CallDenied, Code: string(codeOf(cause)), Ended: c.cfg.Now()}
+	if cause == nil { // a hook has answered
+		data, err := abi.Marshal(response)
+		if err != nil {
+			return &CallError{Code: abi.GuestOutputInvalid, Err: err}
+		}
+		end.State, end.Result = session.CallDone, data
+	}
+	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
+	err := c.store.BeginCall(ctx, session.Call{Session: c.key, ID: id, Agent: c.agent.Name, Tool: c.fc.Name,
+		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Approval: ap.question.ID, Began: c.cfg.Now()})
+	if errors.Is(err, session.ErrUsed) || errors.Is(err, session.ErrExists) {
+		denied, _ := errors.AsType[*denial](c.spentElsewhere(err))
+		return denied.err
+	}
+	if err == nil {
+		err = c.store.EndCall(ctx, c.key, id, end)
+	}
+	if err == nil {
+		rec := questionRecord("confirmation.used", ap.question, ap.question.By)
+		rec.Code, rec.Why = end.Code, "the call was not made"
+		err = c.audit(ctx, rec)
+	}
+	if err != nil {
+		return &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	return nil
+}
+
 // questionEvent asks the client: one call of adk_request_confirmation for each question.
 func (s *step) questionEvent(asked []asked) *session.Event {
 	ev := s.newEvent(s.agent.Name)

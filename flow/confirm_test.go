@@ -279,8 +279,8 @@ func TestGuardsOnResume(t *testing.T) {
 	if asked[0].Facts.Approved != nil {
 		t.Error("a guard was told of an approval before there was one")
 	}
-	if p.question().State != session.Approved {
-		t.Errorf("question is %s", p.question().State)
+	if calls := p.calls(); p.question().State != session.Used || len(calls) != 1 || calls[0].State != session.CallDenied || calls[0].Code != "policy_denied" {
+		t.Errorf("question is %s, calls %+v", p.question().State, calls)
 	}
 }
 

@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -411,6 +412,115 @@ func TestApprovedAndNotAskedAnyMore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the model was told of an approved call is the call's end, also if its handler
+// was never started: nothing makes it later, when nothing stands in its way any more.
+func TestToldAndNotMade(t *testing.T) {
+	hook := func(answer map[string]any, err error) func(*pendingCall) {
+		return func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(*flow.ToolContext, *flow.ToolCall) (map[string]any, error) { return answer, err }}}
+		}
+	}
+	for name, c := range map[string]struct {
+		stop  func(*pendingCall) // nil: the guard
+		guard func(context.Context, *abi.Question) (abi.Verdict, error)
+		told  string
+		state session.CallState
+	}{
+		"a guard denies":   {nil, flowtest.Always(abi.Deny("late", "not now")), `{"error":"policy_denied: not now"}`, session.CallDenied},
+		"a guard fails":    {nil, func(context.Context, *abi.Question) (abi.Verdict, error) { return abi.Verdict{}, errors.New("down") }, "policy_unavailable", session.CallDenied},
+		"a hook answers":   {hook(map[string]any{"paid": "by a hook"}, nil), nil, `{"paid":"by a hook"}`, session.CallDone},
+		"a hook fails":     {hook(nil, errors.New("no")), nil, `{"error":"no"}`, session.CallDenied},
+		"the tool is gone": {func(p *pendingCall) { p.agent.Tools = []flow.Tool{tool("other")} }, nil, "not found", session.CallDenied},
+		"the arguments do not fit any more": {func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, c *flow.ToolCall) (map[string]any, error) {
+				c.Args["bad"] = func() {}
+				return nil, nil
+			}}}
+		}, nil, "args_invalid", session.CallDenied},
+		"the door panics": {func(p *pendingCall) {
+			witness := tool("pay")
+			witness.Describe.ConfirmIf = func(map[string]any) bool { panic("x") }
+			p.agent.Tools = []flow.Tool{witness}
+		}, nil, "tool_error", session.CallDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+			p := askFirst(t, func(p *pendingCall) { p.cfg.Guards = []flow.Guard{g} })
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			agent := p.agent
+			if c.stop != nil {
+				c.stop(p)
+			}
+			g.Answer = c.guard
+			if o := p.resume(); !contains(o.response("c1"), c.told) {
+				t.Fatalf("the model reads %s, want %s", o.response("c1"), c.told)
+			}
+			if q := p.question(); q.State != session.Used {
+				t.Errorf("the question is %s", q.State)
+			}
+			p.agent, g.Answer = agent, nil
+			requests := p.model.Requests()
+			if o := p.resume(); len(o.events) != 0 || p.model.Requests() != requests {
+				t.Errorf("went on once more: %d events", len(o.events))
+			}
+			if o := p.run(answer(p.asks, `{"confirmed":true}`)); o.response("c1") != "" {
+				t.Errorf("told once more: %s", o.response("c1"))
+			}
+			calls := p.calls()
+			if len(p.tool.Calls()) != 0 || len(calls) != 1 || calls[0].State != c.state || calls[0].Approval != p.asks {
+				t.Errorf("the handler ran %q; calls %+v", p.tool.Calls(), calls)
+			}
+			if r := p.records("confirmation.used"); len(r) != 1 || r[0].Why != "the call was not made" {
+				t.Errorf("audited %+v", r)
+			}
+		})
+	}
+}
+
+// A call that was not made because its run ended, or because that it is over could
+// not be recorded, keeps its approval.
+func TestNotMadeAndNotOver(t *testing.T) {
+	no := flowtest.Always(abi.Deny("late", "not now"))
+	for name, stop := range map[string]func(*pendingCall, *flowtest.Guard, context.CancelFunc){
+		"its run ends": func(p *pendingCall, _ *flowtest.Guard, cancel context.CancelFunc) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(*flow.ToolContext, *flow.ToolCall) (map[string]any, error) { cancel(); return nil, nil }}}
+		},
+		"the store is down": func(p *pendingCall, g *flowtest.Guard, _ context.CancelFunc) {
+			p.store, g.Answer = beginless{p.store}, no
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+			p := askFirst(t, func(p *pendingCall) { p.cfg.Guards = []flow.Guard{g} })
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			agent, store := p.agent, p.store
+			stop(p, g, cancel)
+			p.runIn(ctx, answer(p.asks, `{"confirmed":true}`))
+			if q := p.question(); q.State != session.Approved || len(p.tool.Calls()) != 0 {
+				t.Fatalf("the question is %s, the handler ran %q", q.State, p.tool.Calls())
+			}
+			p.agent, p.store, g.Answer = agent, store, nil
+			if o := p.resume(); o.response("c1") != okResponse || len(p.tool.Calls()) != 1 {
+				t.Errorf("response %s, %d calls", o.response("c1"), len(p.tool.Calls()))
+			}
+		})
+	}
+	t.Run("another run is faster", func(t *testing.T) {
+		g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+		p := askFirst(t, func(p *pendingCall) { p.cfg.Guards = []flow.Guard{g} })
+		p.store, g.Answer = overtaken{p.store}, no
+		if o := p.run(answer(p.asks, `{"confirmed":true}`)); len(o.errs) > 0 || o.response("c1") != "" || len(p.records("confirmation.used")) != 0 {
+			t.Errorf("errors %v, response %q", o.errs, o.response("c1"))
+		}
+	})
 }
 
 // A decision that could not be audited does not count for a call until it is.
