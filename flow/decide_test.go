@@ -608,6 +608,39 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
+// Models number their calls anew in each run: what another run says of a call with
+// the same id says nothing about the one that was left behind.
+func TestLeftBehindBesideTheSameID(t *testing.T) {
+	began := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+	now := began
+	p := askFirst(t, func(p *pendingCall) {
+		p.cfg.Now = func() time.Time { return now }
+		p.cfg.Limits.Wall = time.Minute
+	})
+	if _, err := p.decide(p.decision(true)); err != nil {
+		t.Fatal(err)
+	}
+	q := p.question()
+	event := func(id, author, run string, r *genai.FunctionResponse) *session.Event {
+		return &session.Event{ID: id, Author: author, InvocationID: run, Time: now, Response: session.Response{Content: &genai.Content{Role: genai.RoleUser,
+			Parts: []*genai.Part{{FunctionResponse: r}}}}}
+	}
+	if err := errors.Join(
+		p.store.Append(t.Context(), home, event("reply", "user", q.Run, answer(p.asks, `{"confirmed":true}`).Content.Parts[0].FunctionResponse)),
+		p.store.BeginCall(t.Context(), session.Call{Session: home, ID: session.CallID{Run: q.Run, Call: "c1"}, Tool: "pay", Approval: p.asks, Began: now}),
+		p.store.Append(t.Context(), home, event("other", "agent", "e-other", &genai.FunctionResponse{ID: "c1", Name: "pay", Response: map[string]any{"ok": true}})),
+	); err != nil {
+		t.Fatal(err)
+	}
+	now = began.Add(time.Minute + 1)
+	if o := p.resume(); !contains(o.errorOf("c1"), "outcome_unknown") || len(p.tool.Calls()) != 0 {
+		t.Errorf("the model reads %q; the handler got %q", o.errorOf("c1"), p.tool.Calls())
+	}
+	if o := p.resume(); len(o.events) != 0 {
+		t.Errorf("told twice: %d events", len(o.events))
+	}
+}
+
 // The answers of two runs go to two messages, those of one to one.
 func TestResumeSeveral(t *testing.T) {
 	w := newWorld(t, flowtest.Call(call("a", "pay", `{"n":1}`), call("b", "pay", `{"n":2}`)), flowtest.Call(call("c", "pay", `{"n":3}`)))
