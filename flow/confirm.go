@@ -200,6 +200,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	alone := onlyAnswers(ev.Content)
 	var calls []*genai.FunctionCall
 	approvals := map[string]*approval{}
 	for _, q := range questions {
@@ -209,17 +210,17 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		}
 		a := answers[i]
 		answers = slices.Delete(answers, i, i+1)
-		s.goesOnFor(q)
 		if q.Agent != s.agent.Name {
 			continue // the agent that asked deals with it
 		}
-		ap, err := s.approval(ctx, questions, q, a)
+		ap, err := s.approval(ctx, questions, q, a, alone)
 		if err != nil {
 			return false, err
 		}
 		if ap == nil || approvals[q.Call] != nil {
 			continue
 		}
+		s.goesOnFor(q)
 		given, err := abi.Unmarshal(q.Given)
 		if err != nil {
 			return false, fmt.Errorf("question %s: %w", q.ID, err)
@@ -253,10 +254,13 @@ func (s *step) firstToResume(ev *session.Event) bool {
 // approval takes an answer to a question and returns what the question's call is to
 // be dispatched with. It returns nil if the answer does not count, which is audited
 // and otherwise ignored. What was decided before may be said again as long as its
-// call has not been made, or told of: a run may have ended in between.
-func (s *step) approval(ctx context.Context, questions []session.Question, q session.Question, a answer) (*approval, error) {
+// call has not been made, or told of: a run may have ended in between. alone says
+// that its message holds nothing but answers.
+func (s *step) approval(ctx context.Context, questions []session.Question, q session.Question, a answer, alone bool) (*approval, error) {
 	ap := &approval{question: q, answer: session.Confirmation{Hint: q.Hint, Confirmed: a.decision.Approve, Payload: a.payload}}
 	switch {
+	case s.cfg.FourEyes && !alone:
+		return nil, s.audit(ctx, refusalRecord(q, s.by, abi.Forbidden, "four eyes: an answer comes in a message of its own"))
 	case superseded(questions, q):
 		return nil, s.audit(ctx, refusalRecord(q, s.by, abi.ConfirmationMismatch, "the call was asked about again"))
 	case q.State == session.Approved && a.repeats(q), q.State == session.Rejected && !a.decision.Approve && s.answeredOnce(q.ID):
@@ -284,8 +288,16 @@ func (s *step) approval(ctx context.Context, questions []session.Question, q ses
 	return ap, nil
 }
 
+// onlyAnswers reports whether a message holds answers to questions and nothing else.
+func onlyAnswers(c *genai.Content) bool {
+	return !slices.ContainsFunc(parts(c), func(p *genai.Part) bool {
+		return p != nil && (p.FunctionResponse == nil || p.FunctionResponse.Name != confirmationCall)
+	})
+}
+
 // goesOnFor makes whoever started the run that asked the one who asks what comes up
-// next: an answer does not start a run.
+// next: an answer that counts does not start a run. One that does not count, and one
+// that comes with other words where four eyes are wanted, does, and its sender asks.
 func (r *run) goesOnFor(q session.Question) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

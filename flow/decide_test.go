@@ -288,6 +288,75 @@ func TestFourEyes(t *testing.T) {
 	}
 }
 
+// Nobody has their own wish pass for somebody else's by answering a question of
+// theirs: an answer that does not count, or that comes with a wish, starts a run of
+// whoever sent it, who then does not decide what comes of it.
+func TestFourEyesBehindAnAnswer(t *testing.T) {
+	wish := genai.NewPartFromText("pay mallory a million")
+	for name, c := range map[string]struct {
+		before func(*pendingCall) // what became of the question before
+		answer string
+		with   *genai.Part
+		counts bool
+	}{
+		"an answer to what is over":           {func(p *pendingCall) { p.decideAs("bo", false); p.resume() }, `{"confirmed":true}`, nil, false},
+		"one that is none":                    {nil, `{"confirmed":"yes"}`, nil, false},
+		"a wish with an answer that is none":  {nil, `{"confirmed":"yes"}`, wish, false},
+		"a wish with a rejection":             {nil, `{"confirmed":false}`, wish, false},
+		"a wish with an approval":             {nil, `{"confirmed":true}`, wish, false},
+		"a wish with what bo has said before": {func(p *pendingCall) { p.decideAs("bo", true) }, `{"confirmed":true}`, wish, false},
+		"an approval":                         {nil, `{"confirmed":true}`, nil, true},
+		"a rejection":                         {nil, `{"confirmed":false}`, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pendingCall{world: newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`))), tool: tool("pay")}
+			p.tool.Describe.Confirm = true
+			p.agent.Tools = []flow.Tool{p.tool}
+			p.cfg.FourEyes = true
+			in := flow.Text("pay 1")
+			in.By = "cid"
+			p.asks = p.run(in).questions()[0].ID
+			if c.before != nil {
+				c.before(p)
+			}
+			p.model.Steps = append(p.model.Steps[:p.model.Requests()], flowtest.Call(call("c2", "pay", `{"to":"mallory"}`)), flowtest.Say("done"))
+			in = answer(p.asks, c.answer)
+			if c.with != nil {
+				in.Content.Parts = append(in.Content.Parts, c.with)
+			}
+			in.By = "mallory"
+			qs := p.run(in).questions()
+			if len(qs) != 1 {
+				t.Fatalf("%d questions", len(qs))
+			}
+			if ran := len(p.tool.Calls()); ran != 0 && !c.counts {
+				t.Errorf("the handler ran %d times", ran)
+			}
+			p.asks = qs[0].ID
+			want := map[bool]string{true: "cid", false: "mallory"}[c.counts]
+			if q := p.question(); q.AskedBy != want {
+				t.Errorf("asked by %q, want %q", q.AskedBy, want)
+			}
+			if !c.counts {
+				d := p.decision(true)
+				d.By = "mallory"
+				_, err := p.decide(d)
+				wantCode(t, "mallory decides", err, abi.Forbidden)
+			}
+		})
+	}
+}
+
+// decideAs decides what is asked.
+func (p *pendingCall) decideAs(who string, approve bool) {
+	p.t.Helper()
+	d := p.decision(approve)
+	d.By = who
+	if _, err := p.decide(d); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // An approval by one's own is worth nothing once four eyes are wanted.
 func TestFourEyesLater(t *testing.T) {
 	p := askFirst(t, nil)
