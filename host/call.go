@@ -156,7 +156,9 @@ func (f *frame) run() (err error) {
 	f.startClock(time.Now(), f.limits.Startup)
 	returned := false
 	defer func() {
-		f.fuel.used = f.spent()
+		if f.instance != nil {
+			f.fuel.used = f.spent()
+		}
 		f.putInstance(returned)
 	}()
 	if err := f.getInstance(); err != nil {

@@ -68,12 +68,12 @@ func TestEndings(t *testing.T) {
 			b := plain()
 			b.start = leb(b.fn("", ":", 0, loop()))
 			return b
-		}(), Limits{Startup: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		}(), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
 		{"spins in _initialize", func() *builder {
 			b := plain()
 			b.fn("_initialize", ":", 0, loop())
 			return b
-		}(), Limits{Startup: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
+		}(), Limits{Wall: 50 * time.Millisecond}, abi.GuestTimeout, "50ms"},
 		{"sleeps", one(":", []string{"wasi.poll_oneoff"}, func(fn map[string]int) []byte {
 			// One subscription to the monotonic clock, an hour from now.
 			return join(i32(1024+16), i32(1), []byte{0x36, 2, 0}, i32(1024+24), i64(int64(time.Hour)), []byte{0x37, 3, 0},

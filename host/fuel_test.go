@@ -80,14 +80,63 @@ func TestGuestsWithoutLoopsStop(t *testing.T) {
 	}
 }
 
+// The start has as much fuel as the call, or a tool's if it is no tool's, and of its own. One that
+// fails has used it, and is not tried again at once.
 func TestStartHasFuelOfItsOwn(t *testing.T) {
 	b := plain()
 	b.start = leb(b.fn("", ":", 1, join(i64(1_000_000), setLocal(0)),
 		[]byte{0x03, 0x40}, get(0), i64(1), []byte{0x7d, 0x22, 0, 0x50, 0x45, 0x0d, 0, 0x0b})) // a million rounds
 	var out any
-	reply := succeeds(t, load(t, b.bytes()), &Call{Export: "call", Limits: Limits{Fuel: 1000}}, &out)
-	if reply.Receipt.Fuel == 0 || reply.Receipt.Fuel > 1000 {
-		t.Errorf("fuel %d of 1000", reply.Receipt.Fuel)
+	m := load(t, b.bytes())
+	const enough = 20_000_000
+	for _, call := range []Call{{Limits: Limits{Fuel: enough}}, {Kind: abi.KindGuard, Limits: Limits{Fuel: 1000}}, {Kind: abi.KindHook, Limits: Limits{Fuel: 1000}}} {
+		call.Export = "call"
+		if reply := succeeds(t, m, &call, &out); reply.Receipt.Fuel == 0 || reply.Receipt.Fuel > 1000 {
+			t.Errorf("%s: fuel %d", call.Kind, reply.Receipt.Fuel)
+		}
+	}
+	m = loadIn(t, openPooled(t, true), b.bytes())
+	call := &Call{Export: "call", Limits: Limits{Fuel: 1000}}
+	e := fails(t, m, call, abi.GuestFuel)
+	if e.Receipt.Fuel <= 1000 || !strings.HasPrefix(e.Detail, "before the call: limit 1000") {
+		t.Errorf("fuel %d, detail %q", e.Receipt.Fuel, e.Detail)
+	}
+	again := fails(t, m, call, abi.GuestFuel)
+	if again.Receipt.Fuel != 0 || !strings.Contains(again.Detail, "failed 1 times, not tried again for") {
+		t.Errorf("fuel %d, detail %q", again.Receipt.Fuel, again.Detail)
+	}
+	img := m.code.engine.pool.image(m.code, profile{memory: toolLimits.MemoryBytes})
+	for _, wait := range []time.Duration{2 * firstRestart, 4 * firstRestart} {
+		now := img.failed.until
+		if err := m.engine.pool.failedStart(img, now.Add(-time.Millisecond)); err == nil {
+			t.Error("it is tried again too early")
+		}
+		if err := m.engine.pool.failedStart(img, now); err != nil {
+			t.Errorf("it is not tried again: %v", err)
+		}
+		if m.engine.pool.started(img, e, now); !img.failed.until.Equal(now.Add(wait)) {
+			t.Errorf("tried again %v later, want %v", img.failed.until.Sub(now), wait)
+		}
+	}
+	m.engine.pool.started(img, &GuestError{Code: abi.Cancelled}, time.Now()) // says nothing of the guest
+	if img.failed.times != 3 {
+		t.Errorf("%d failures", img.failed.times)
+	}
+	if m.engine.pool.started(img, nil, time.Now()); img.failed.times != 0 {
+		t.Error("a start that worked is not noted")
+	}
+}
+
+// The start has the time of the call, if one is given.
+func TestStartHasTheTimeOfTheCall(t *testing.T) {
+	b := plain()
+	b.fn("_initialize", ":", 0, loop())
+	m := loadIn(t, openPooled(t, true), b.bytes())
+	for _, kind := range []abi.Kind{abi.KindTool, abi.KindGuard} {
+		e := fails(t, m, &Call{Kind: kind, Export: "call", Limits: Limits{Wall: 30 * time.Millisecond, Fuel: endless}}, abi.GuestTimeout)
+		if !strings.Contains(e.Detail, "30ms") || e.Receipt.Fuel == 0 {
+			t.Errorf("%s: fuel %d, detail %q", kind, e.Receipt.Fuel, e.Detail)
+		}
 	}
 }
 

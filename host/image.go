@@ -37,7 +37,21 @@ type image struct {
 	users   int         // instances that calls have
 	idle    []*instance // that wait for a call, the one that waits longest first
 	used    time.Time   // last
+	failed  failedStart
 }
+
+// A failedStart is what became of what comes before a call, so that nobody who calls again and
+// again makes a guest begin again and again.
+type failedStart struct {
+	times int // in a row
+	until time.Time
+	last  *GuestError
+}
+
+const (
+	firstRestart = time.Second
+	longRestart  = time.Minute
+)
 
 // getInstance gets the frame an instance in the state that a call begins with: one that was set
 // back, a new one with an image, or a new one in which the guest has begun anew.
@@ -62,7 +76,12 @@ func (f *frame) getInstance() error {
 			return f.timeUp()
 		}
 		if inst, made = p.take(img, f.started); !made {
-			return f.makeImage(img)
+			if err := p.failedStart(img, f.started); err != nil {
+				return err
+			}
+			err := f.makeImage(img)
+			p.started(img, err, time.Now())
+			return err
 		}
 	}
 	if inst == nil {
@@ -93,7 +112,8 @@ func (f *frame) profile() profile {
 }
 
 // begin makes an instance and runs what comes before a call in it. That has a frame of its
-// own, without anything of the call's but its limits, and fuel and time of its own.
+// own, without anything of the call's but its limits, and fuel and time of its own. What it used
+// is the call's if there is no call after it.
 func (f *frame) begin() (*instance, error) {
 	first := newFrame(f.parent, f.module, &Call{Kind: f.call.Kind, Limits: f.limits, Now: time.Unix(0, 0)})
 	first.clock.repeat = f.profile().repeat
@@ -101,6 +121,7 @@ func (f *frame) begin() (*instance, error) {
 	if err != nil {
 		failure := first.failure(err)
 		failure.Detail = "before the call: " + failure.Detail
+		f.fuel.used, f.memory.peak = first.fuel.used, first.memory.peak
 		return nil, failure
 	}
 	if inst.arena != nil {
@@ -118,6 +139,7 @@ func (f *frame) runFirst() (inst *instance, err error) {
 	defer func() {
 		f.stopClock()
 		if err != nil && inst != nil {
+			f.fuel.used = f.spent()
 			inst.close()
 			inst = nil
 		}
@@ -126,7 +148,11 @@ func (f *frame) runFirst() (inst *instance, err error) {
 		return nil, err
 	}
 	inst.give(f)
-	f.fill(max(f.limits.Fuel, toolLimits.Fuel))
+	if f.guard || f.call.Kind == abi.KindHook {
+		f.fill(max(f.limits.Fuel, toolLimits.Fuel))
+	} else {
+		f.fill(f.limits.Fuel)
+	}
 	if c.start {
 		if _, err = f.invoke(meter.Start); err != nil {
 			return inst, err

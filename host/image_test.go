@@ -525,6 +525,25 @@ func TestProfiles(t *testing.T) {
 	if n := len(m.images()); n != maxProfiles {
 		t.Errorf("%d images, want %d", n, maxProfiles)
 	}
+	pool := &m.code.engine.pool
+	if img := pool.image(m.code, profile{memory: (maxProfiles + 3) * wasmPage}); img == nil || img.memory == nil || len(img.idle) != 1 {
+		t.Errorf("the profile that was used last has the image %+v", img)
+	}
+	if pool.image(m.code, profile{memory: 4 * wasmPage}) == nil {
+		t.Error("a profile that comes again gets no image")
+	}
+	for _, img := range m.images() {
+		img.users++
+	}
+	if img := pool.image(m.code, profile{memory: wasmPage}); img != nil {
+		t.Errorf("a profile took the place of one in use: %+v", img)
+	}
+	for _, img := range m.images() {
+		img.users--
+	}
+	if len(pool.images) >= maxProfiles+1 || pool.idle > maxProfiles {
+		t.Errorf("%d images and %d instances are kept", len(pool.images), pool.idle)
+	}
 }
 
 // TestNativeStack: the engine's stack for an export is seen, and not kept when it has grown.

@@ -11,19 +11,21 @@ import (
 // hooks and guards in brackets where they differ. A negative field counts as the
 // smallest positive value.
 type Limits struct {
-	MemoryBytes  int64         // linear memory and blocks together; default 64 MiB (16 MiB)
-	Wall         time.Duration // from the moment an initialised instance is given; default 5s (50ms)
-	Startup      time.Duration // making an instance: instantiation, start function and _initialize, which have the fuel of a tool; default 5s
-	Fuel         int64         // guest work as package host/meter counts it, a count that repeats; default 2e9 (2e7)
-	Depth        int           // frames of guest functions that call each other, large ones count more; default 10000
-	InputBytes   int64         // the input; default 4 MiB
-	OutputBytes  int64         // the output; default 1 MiB
-	HostCalls    int           // calls of host functions, accessors of memory aside; default 1000
-	StoredBytes  int64         // values, artifacts and chunks handed to state, kv, artifacts and emit; default 16 MiB
-	LogBytes     int64         // log lines, standard output and standard error together; default 64 KiB
-	HTTPRequests int           // requests sent, every redirect counts; default 10
-	HTTPBytes    int64         // body of one request, and of one response once decompressed; default 2 MiB
-	VarBytes     int64         // values of Extism's variables together; default 1 MiB
+	MemoryBytes int64         // linear memory and blocks together; default 64 MiB (16 MiB)
+	Wall        time.Duration // from the moment an initialised instance is given; default 5s (50ms)
+	Startup     time.Duration // making an instance: instantiation, start function, _initialize and warm_up; default Wall if that is given, else 5s
+	// These have fuel of their own, as much as the call; those of hooks and guards have
+	// as much as a tool.
+	Fuel         int64 // guest work as package host/meter counts it, a count that repeats; default 2e9 (2e7)
+	Depth        int   // frames of guest functions that call each other, large ones count more; default 10000
+	InputBytes   int64 // the input; default 4 MiB
+	OutputBytes  int64 // the output; default 1 MiB
+	HostCalls    int   // calls of host functions, accessors of memory aside; default 1000
+	StoredBytes  int64 // values, artifacts and chunks handed to state, kv, artifacts and emit; default 16 MiB
+	LogBytes     int64 // log lines, standard output and standard error together; default 64 KiB
+	HTTPRequests int   // requests sent, every redirect counts; default 10
+	HTTPBytes    int64 // body of one request, and of one response once decompressed; default 2 MiB
+	VarBytes     int64 // values of Extism's variables together; default 1 MiB
 }
 
 var (
@@ -32,7 +34,7 @@ var (
 		InputBytes: 4 << 20, OutputBytes: 1 << 20,
 		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20, VarBytes: 1 << 20,
 	}
-	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Fuel: 2e7}.or(toolLimits)
+	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Startup: 5 * time.Second, Fuel: 2e7}.or(toolLimits)
 )
 
 // Asked returns what a manifest asks for. A field that it does not name is zero.
@@ -87,7 +89,7 @@ func (l Limits) or(m Limits) Limits {
 	return Limits{
 		MemoryBytes:  either(l.MemoryBytes, m.MemoryBytes),
 		Wall:         either(l.Wall, m.Wall),
-		Startup:      either(l.Startup, m.Startup),
+		Startup:      either(l.Startup, either(l.Wall, m.Startup)),
 		Fuel:         either(l.Fuel, m.Fuel),
 		Depth:        either(l.Depth, m.Depth),
 		InputBytes:   either(l.InputBytes, m.InputBytes),

@@ -1,9 +1,13 @@
 package host
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // instanceBytes is what an instance is counted as, beside its pages and stacks.
@@ -33,22 +37,72 @@ type pool struct {
 }
 
 // image returns the image of a code for a profile, made or not. It is nil if there can be
-// none.
+// none. A profile more than a code may have takes the place of the one that was not used for
+// longest, unless all are in use.
 func (p *pool) image(c *code, of profile) *image {
 	if !c.whole || c.engine.pages == nil {
 		return nil
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	img := c.images[of]
-	if img == nil && len(c.images) < maxProfiles {
+	if img != nil {
+		p.mu.Unlock()
+		return img
+	}
+	var d dropped
+	if len(c.images) == maxProfiles {
+		var oldest *image
+		for _, other := range c.images {
+			if other.users == 0 && len(other.making) == 0 && (oldest == nil || other.used.Before(oldest.used)) {
+				oldest = other
+			}
+		}
+		if oldest != nil {
+			delete(c.images, oldest.profile)
+			p.drop(oldest, &d)
+		}
+	}
+	if len(c.images) < maxProfiles {
 		if c.images == nil {
 			c.images = map[profile]*image{}
 		}
 		img = &image{code: c, profile: of, making: make(chan struct{}, 1)}
 		c.images[of] = img
 	}
+	p.mu.Unlock()
+	d.close()
 	return img
+}
+
+// What is dropped is to be closed when the pool is not locked any more.
+type dropped struct {
+	instances []*instance
+	snapshots []*snapshot
+}
+
+func (d *dropped) close() {
+	for _, inst := range d.instances {
+		inst.close()
+	}
+	for _, s := range d.snapshots {
+		s.close()
+	}
+}
+
+// drop takes from an image, which nobody uses, what was made.
+func (p *pool) drop(img *image, d *dropped) {
+	i := slices.Index(p.images, img)
+	if i < 0 {
+		return // it is not made
+	}
+	for len(img.idle) > 0 {
+		d.instances = append(d.instances, img.idle[0])
+		p.unlink(img.idle[0])
+	}
+	d.snapshots = append(d.snapshots, img.memory)
+	p.bytes -= int64(img.memory.size)
+	img.memory, img.globals = nil, nil
+	p.images = slices.Delete(p.images, i, i+1)
 }
 
 // take reports whether an image is made. If so, the caller is one of its users, until it
@@ -66,6 +120,35 @@ func (p *pool) take(img *image, now time.Time) (inst *instance, made bool) {
 		p.unlink(inst)
 	}
 	return inst, true
+}
+
+// failedStart returns the error of what comes before a call, if that failed so lately that it
+// is not tried again.
+func (p *pool) failedStart(img *image, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := img.failed.until.Sub(now)
+	if left <= 0 {
+		return nil
+	}
+	e := *img.failed.last
+	e.Detail = fmt.Sprintf("%s; failed %d times, not tried again for %v", e.Detail, img.failed.times, left.Round(time.Millisecond))
+	return &e
+}
+
+// started notes how what comes before a call ended. Every failure in a row doubles the wait. That
+// a caller gave up is none.
+func (p *pool) started(img *image, err error, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failure, ok := errors.AsType[*GuestError](err)
+	switch {
+	case err == nil:
+		img.failed = failedStart{}
+	case ok && failure.Code != abi.Cancelled:
+		wait := min(firstRestart<<min(img.failed.times, 16), longRestart)
+		img.failed = failedStart{img.failed.times + 1, now.Add(wait), failure}
+	}
 }
 
 // leave ends the use of an image.
@@ -98,31 +181,22 @@ func (p *pool) put(img *image, inst *instance, again bool, now time.Time) {
 // room for it; if all are in use, it is not kept.
 func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64) {
 	p.mu.Lock()
-	var closing []*instance
-	var dropped []*snapshot
+	var d dropped
 	fits := func() bool { return len(p.images) < p.maxImages && p.bytes+int64(memory.size) <= p.maxImageBytes }
 	for !fits() {
-		oldest := -1
-		for i, other := range p.images {
-			if other.users == 0 && (oldest < 0 || other.used.Before(p.images[oldest].used)) {
-				oldest = i
+		var oldest *image
+		for _, other := range p.images {
+			if other.users == 0 && (oldest == nil || other.used.Before(oldest.used)) {
+				oldest = other
 			}
 		}
-		if oldest < 0 {
+		if oldest == nil {
 			break
 		}
-		other := p.images[oldest]
-		for len(other.idle) > 0 {
-			closing = append(closing, other.idle[0])
-			p.unlink(other.idle[0])
-		}
-		dropped = append(dropped, other.memory)
-		p.bytes -= int64(other.memory.size)
-		other.memory, other.globals = nil, nil
-		p.images = slices.Delete(p.images, oldest, oldest+1)
+		p.drop(oldest, &d)
 	}
 	if !fits() {
-		dropped = append(dropped, memory)
+		d.snapshots = append(d.snapshots, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
 		if of.linear != nil {
@@ -132,12 +206,7 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		p.bytes += int64(memory.size)
 	}
 	p.mu.Unlock()
-	for _, inst := range closing {
-		inst.close()
-	}
-	for _, s := range dropped {
-		s.close()
-	}
+	d.close()
 }
 
 // close frees everything. There are no users any more.

@@ -133,8 +133,7 @@ func (s *snapshot) restore(r *region, size int64, pages *pageMap, sweep bool) (k
 			return 0, err
 		}
 		for i := range n {
-			entry := binary.LittleEndian.Uint64(buf[i*8:])
-			if entry == 0 || entry&(pagePresent|pageOfFile) == pagePresent|pageOfFile {
+			if !written(binary.LittleEndian.Uint64(buf[i*8:])) {
 				continue
 			}
 			if kept += int64(pageSize); kept > maxKeptPages*int64(pageSize) {
@@ -167,9 +166,7 @@ func madvise(b []byte) error {
 }
 
 // A pageMap is the kernel's account of the pages of this process. It has 64 bits for each:
-// see https://docs.kernel.org/admin-guide/mm/pagemap.html. A page of a private mapping of a
-// file that was never touched has 0, one that was only read is present and the
-// file's; all else was written to. It is safe for concurrent use.
+// see https://docs.kernel.org/admin-guide/mm/pagemap.html. It is safe for concurrent use.
 type pageMap struct {
 	file *os.File
 	fd   int
@@ -177,10 +174,19 @@ type pageMap struct {
 
 const (
 	pagePresent = 1 << 63
+	pageSwapped = 1 << 62
 	pageOfFile  = 1 << 61
 
 	pageMapChunk = 1024 // pages looked at in one read
 )
+
+// written reports whether the page of a private mapping of a file was written to, by its
+// entry. One that was never touched is nowhere, one that was only read is present and the
+// file's. Other bits say other things: of a kernel that counts what changed since it was last
+// asked, pages that were never touched have one.
+func written(entry uint64) bool {
+	return entry&(pagePresent|pageSwapped) != 0 && entry&(pagePresent|pageOfFile) != pagePresent|pageOfFile
+}
 
 var (
 	pageSize       = os.Getpagesize()

@@ -92,3 +92,27 @@ func TestNoPageMap(t *testing.T) {
 		t.Error("an account of zeros was taken")
 	}
 }
+
+// TestWritten goes by the kernel's documentation of the bits.
+func TestWritten(t *testing.T) {
+	const softDirty, exclusive, protected = 1 << 55, 1 << 56, 1 << 57
+	for _, c := range []struct {
+		name  string
+		entry uint64
+		want  bool
+	}{
+		{"never touched", 0, false},
+		{"never touched, of a kernel that counts changes", softDirty, false},
+		{"read", pagePresent | pageOfFile, false},
+		{"read, of a kernel that counts changes", pagePresent | pageOfFile | softDirty | 0x1234, false},
+		{"read, and nobody else's", pagePresent | pageOfFile | exclusive, false},
+		{"written to", pagePresent | exclusive | 0x1234, true},
+		{"written to, of a kernel that counts changes", pagePresent | softDirty | exclusive, true},
+		{"written to, and watched", pagePresent | protected, true},
+		{"written to, and swapped out", pageSwapped | softDirty | 0x1234, true},
+	} {
+		if got := written(c.entry); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

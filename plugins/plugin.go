@@ -143,7 +143,7 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 // fill returns l with its zero fields taken from d.
 func fill(l, d host.Limits) host.Limits {
 	return host.Limits{
-		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, d.Startup),
+		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, l.Wall, d.Startup),
 		Fuel: cmp.Or(l.Fuel, d.Fuel), Depth: cmp.Or(l.Depth, d.Depth),
 		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
 		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),

@@ -285,9 +285,8 @@ func (k *Case) exports() []string {
 	return all
 }
 
-// host returns what the case overrides. Starting an instance may take as long as
-// the call: a case has one time for both.
+// host returns what the case overrides.
 func (l limits) host() host.Limits {
-	return host.Limits{MemoryBytes: l.MemoryBytes, Wall: ms(l.WallMS), Startup: ms(l.WallMS), Fuel: l.Fuel, Depth: l.Depth,
+	return host.Limits{MemoryBytes: l.MemoryBytes, Wall: ms(l.WallMS), Fuel: l.Fuel, Depth: l.Depth,
 		OutputBytes: l.OutputBytes, HostCalls: l.HostCalls, LogBytes: l.LogBytes}
 }
