@@ -101,7 +101,7 @@ func (r *run) judgeMessage(ctx context.Context, agent string, message *genai.Con
 }
 
 // judgeCompletion asks about a result that comes with a message. One that is
-// refused becomes an error.
+// refused, or has parts beside the response that guards judge, becomes an error.
 func (r *run) judgeCompletion(ctx context.Context, agent string, resp *genai.FunctionResponse) {
 	q := r.question(abi.PhaseResult, agent, 0)
 	q.Call = &abi.CallFacts{ID: resp.ID, Tool: resp.Name, Effects: abi.Once, Args: json.RawMessage("{}")}
@@ -130,7 +130,11 @@ func (r *run) judgeCompletion(ctx context.Context, agent string, resp *genai.Fun
 			resp.Response = v.(map[string]any) // an object: judgeText checked
 		}
 	}
+	if judges := func(g Guard) bool { return slices.Contains(g.Phases(), abi.PhaseResult) }; refused == nil && len(resp.Parts) > 0 && slices.ContainsFunc(r.cfg.Guards, judges) {
+		refused = &CallError{Code: abi.PolicyUnavailable, Err: fmt.Errorf("result of call %s: %d parts beside its response, which no guard can judge", resp.ID, len(resp.Parts))}
+	}
 	if refused != nil {
+		r.cfg.Logger.Warn("result refused", "call", resp.ID, "err", refused)
 		resp.Response, resp.Parts = map[string]any{"error": modelText(refused)}, nil
 	}
 }
