@@ -232,8 +232,17 @@ func (r *run) judgeRequest(ctx context.Context, agent string, step int, req *Req
 	if err != nil {
 		return &CallError{Code: abi.PolicyUnavailable, Err: fmt.Errorf("request: %w", err)}
 	}
+	var before *requestDocument
+	given := doc
 	doc, rewritten, _, refused := r.judgeText(ctx, r.question(abi.PhaseRequest, agent, step), doc, func(doc json.RawMessage) error {
-		_, err := decodeExact[requestDocument](doc)
+		edited, err := decodeExact[requestDocument](doc)
+		if err == nil && before == nil {
+			before, err = decodeExact[requestDocument](given)
+		}
+		if err == nil {
+			err = narrowsRequest(before, edited)
+		}
+		before = edited
 		return err
 	})
 	if refused == nil && rewritten {
@@ -249,16 +258,17 @@ func (r *run) judgeResponse(ctx context.Context, agent string, step int, resp *s
 	cleanText(resp.Content)
 	q := r.question(abi.PhaseResponse, agent, step)
 	q.Partial = resp.Partial
-	doc, rewritten, hold, refused := r.judgeText(ctx, q, resp, func(doc json.RawMessage) error {
-		_, err := decodeExact[session.Response](doc)
+	edited := resp
+	_, rewritten, hold, refused := r.judgeText(ctx, q, resp, func(doc json.RawMessage) error {
+		before := edited
+		var err error
+		if edited, err = decodeExact[session.Response](doc); err == nil {
+			err = narrowsResponse(before, edited)
+		}
 		return err
 	})
 	if refused != nil || !rewritten {
 		return resp, hold, refused
-	}
-	edited, err := decodeExact[session.Response](doc)
-	if err != nil {
-		return nil, 0, &CallError{Code: abi.PolicyUnavailable, Err: err}
 	}
 	edited.Partial = resp.Partial
 	return edited, hold, nil
