@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -14,7 +15,8 @@ import (
 // NewTool returns a tool that is a Go function. In must be a struct or a map, or
 // a pointer to one. A schema that spec leaves out is inferred from the type, as
 // [jsonschema.For] does; arguments and result are checked against the schemas
-// by the dispatcher. The function runs in this process, without a sandbox.
+// by the dispatcher. A member that In has in other letters only is refused. The
+// function runs in this process, without a sandbox.
 //
 // A spec without a name, a type without a schema and a nil function are mistakes
 // of the program, and panic.
@@ -57,8 +59,8 @@ func (t *funcTool[In, Out]) Spec() *Spec { return &t.spec }
 
 func (t *funcTool[In, Out]) Run(ctx *ToolContext, permit Permit) (Outcome, error) {
 	var in In
-	if err := json.Unmarshal(permit.Args(), &in); err != nil {
-		return Outcome{}, &CallError{Code: abi.ArgsInvalid, Text: fmt.Sprintf("%s: %v", abi.ArgsInvalid, err)}
+	if err := abi.DecodeKnown(permit.Args(), &in); err != nil {
+		return Outcome{}, &CallError{Code: abi.ArgsInvalid, Text: fmt.Sprintf("%s: %s", abi.ArgsInvalid, strings.TrimPrefix(err.Error(), "document: "))}
 	}
 	out, err := t.handle(ctx, in)
 	if err != nil {

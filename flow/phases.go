@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -358,8 +357,6 @@ func (m judgedModel) Generate(ctx context.Context, req *Request, stream bool) it
 
 // decodeExact decodes what a guest or guard wrote; numbers keep their text.
 func decodeExact[T any](raw json.RawMessage) (*T, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
 	v := new(T)
-	return v, d.Decode(v)
+	return v, abi.DecodeKnown(raw, v)
 }
