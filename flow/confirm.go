@@ -332,8 +332,9 @@ func (s *step) newestUserEvent() *session.Event {
 	return nil
 }
 
-// answers reads the answers to questions in a user's event. Only the literal
-// true approves, false or nothing rejects, and anything else is no answer.
+// answers reads the answers to questions in a user's event. Only the literal true
+// approves, only the literal false rejects, and anything else, nothing included, is
+// no answer.
 func (s *step) answers(ev *session.Event) ([]answer, error) {
 	var out []answer
 	for _, r := range ev.Responses() {
@@ -353,7 +354,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 			m = inner
 		}
 		confirmed, isBool := m["confirmed"].(bool)
-		if _, there := m["confirmed"]; there && !isBool {
+		if !isBool {
 			s.cfg.Logger.Warn("answer to a question is neither true nor false", "question", r.ID)
 			continue
 		}
