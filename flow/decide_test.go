@@ -183,7 +183,8 @@ func TestDecideNeeds(t *testing.T) {
 }
 
 // Of a hundred decisions one counts, all are audited, and however many go on with
-// it, the call runs once if it was approved.
+// it, the call runs once if it was approved. A third of them comes from where the
+// question has expired, and never counts.
 func TestHundredDecisions(t *testing.T) {
 	const many = 100
 	p := askFirst(t, func(p *pendingCall) {
@@ -191,7 +192,10 @@ func TestHundredDecisions(t *testing.T) {
 			p.model.Steps = append(p.model.Steps, flowtest.Say("done"))
 		}
 	})
-	r := p.runner()
+	inTime := p.runner()
+	expires := p.question().Expires
+	p.cfg.Now = func() time.Time { return expires.Add(1) }
+	tooLate := p.runner()
 	args := p.question().ArgsSHA256
 	start := make(chan struct{})
 	var wg sync.WaitGroup
@@ -200,15 +204,22 @@ func TestHundredDecisions(t *testing.T) {
 	for i := range many {
 		wg.Go(func() {
 			<-start
+			r := inTime
+			if i%3 == 2 {
+				r = tooLate
+			}
 			d := session.Decision{Approve: i%2 == 0, By: fmt.Sprint(i), Via: "desk", ArgsSHA256: args}
 			_, err := r.Decide(t.Context(), home, p.asks, d)
-			if refused, ok := errors.AsType[*flow.DecisionError](err); err != nil && (!ok || refused.Code != abi.ConfirmationDecided || refused.Question.By == "") {
-				t.Errorf("decision %d: %v", i, err)
-			}
-			if err == nil {
+			refused, ok := errors.AsType[*flow.DecisionError](err)
+			switch {
+			case err == nil && r == inTime:
 				mu.Lock()
 				won = append(won, d.By)
 				mu.Unlock()
+			case ok && refused.Code == abi.ConfirmationDecided && refused.Question.By != "":
+			case ok && refused.Code == abi.ConfirmationExpired && r == tooLate:
+			default:
+				t.Errorf("decision %d: %v", i, err)
 			}
 			for _, err := range r.Resume(t.Context(), home, flow.Input{}) {
 				if err != nil {
