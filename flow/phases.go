@@ -113,7 +113,7 @@ func (r *run) judgeCompletion(ctx context.Context, agent string, resp *genai.Fun
 		}
 		if spec := r.specOf(ev.Author, made.Name); spec != nil {
 			q.Call.Known, q.Call.Effects, q.Call.Module = true, spec.effects(), spec.Module
-			q.Call.DefinitionSHA256, _ = spec.define() // empty is a definition that nobody knows
+			q.Call.DefinitionSHA256, _ = spec.Definition() // empty is a definition that nobody knows
 		}
 	}
 	if resp.Response == nil {

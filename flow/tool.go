@@ -70,13 +70,14 @@ func (s *Spec) Resolve() error {
 		}
 	}
 	if s.definition == "" {
-		s.definition, err = s.define()
+		s.definition, err = s.Definition()
 	}
 	return err
 }
 
-// define returns the digest of what the model is told about the tool.
-func (s *Spec) define() (string, error) {
+// Definition returns the digest of what the model is told about the tool, as
+// [abi.Definition] has it: what guards are told of it, and pins name.
+func (s *Spec) Definition() (string, error) {
 	d := declaration(s)
 	schemas := make([]json.RawMessage, 2)
 	for i, v := range []any{d.ParametersJsonSchema, d.ResponseJsonSchema} {

@@ -176,6 +176,10 @@ func (f *frame) run() (err error) {
 	f.fill(f.limits.Fuel)
 	f.input, f.extism.in = f.call.Input, f.call.Input
 	f.live = true
+	if m.probe != nil {
+		m.probe.arm(f)
+		defer m.probe.tell(f)
+	}
 	code, err := f.invoke(f.call.Export)
 	returned = err == nil
 	f.stopClock()

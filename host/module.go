@@ -61,6 +61,8 @@ type Module struct {
 	entries  map[string]bool // exports that can be called
 	name     string          // the digest as text
 	code     *code
+
+	probe *probe // nil but for tests of the guest, see LoadProbed
 }
 
 // An Import names one function that a module imports.
@@ -360,7 +362,7 @@ const maxPages = 1 << 16
 
 // compile meters the module's code and compiles it.
 func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) error {
-	rewritten, err := meter.Rewrite(bin)
+	rewritten, err := m.rewrite(bin)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
 	}

@@ -28,6 +28,21 @@ const ModulePath = "github.com/sandboxd/sandboxd"
 //go:embed guest/go/wall_other.go guest/go/wall_wasip1.go
 var Files embed.FS
 
+// C is the header that a guest in C has beside it.
+//
+//go:embed guest/c/sandboxd.h
+var C []byte
+
+// AssemblyScript is the file that a guest in AssemblyScript has beside it.
+//
+//go:embed guest/assemblyscript/sandboxd.ts
+var AssemblyScript []byte
+
+// Rust is the file that a guest in Rust has beside it.
+//
+//go:embed guest/rust/sandboxd.rs
+var Rust []byte
+
 // Rego is the file that a policy in Rego has beside its own: the rule that the host
 // asks.
 //

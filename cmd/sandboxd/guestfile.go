@@ -11,8 +11,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
-	"github.com/sandboxd/sandboxd/internal/guestbuild"
-	"github.com/sandboxd/sandboxd/internal/regobuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -21,14 +20,14 @@ import (
 type guestFile struct {
 	name  string // as named
 	wasm  []byte
-	made  bool               // from source
-	built *guestbuild.Result // how source in Go was built; else nil
-	took  time.Duration      // from the compiled source to a packed module
+	made  bool             // from source
+	built guestlang.Result // how source was built
+	took  time.Duration    // from the compiled source to a packed module
 }
 
 // openGuest reads the file of a module or of an Extism manifest, or builds and
-// packs the plugin, or the policy in Rego, in a folder. manifestName is the file of a manifest to pack; it
-// may be empty.
+// packs the source in a folder. manifestName is the file of a manifest to pack; it may
+// be empty.
 func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName string) (*guestFile, error) {
 	g := &guestFile{name: name}
 	manifest, err := e.readManifest(manifestName)
@@ -50,18 +49,12 @@ func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName s
 		return g, nil
 	}
 	g.made = true
-	if manifest == nil && regobuild.Is(e.path(name)) {
-		if g.wasm, _, err = m.BuildPolicy(ctx, e.path(name)); err != nil {
-			return nil, moduleError(name, g.wasm, err)
-		}
-		return g, nil
-	}
 	start := time.Now()
 	wasm, built, err := m.Build(ctx, e.path(name), manifest)
 	if err != nil {
 		return nil, moduleError(name, built.Wasm, err)
 	}
-	g.wasm, g.built, g.took = wasm, &built, time.Since(start)-built.Took
+	g.wasm, g.built, g.took = wasm, built, time.Since(start)-built.Took
 	return g, nil
 }
 

@@ -113,7 +113,7 @@ func (r *toolRun) bench(ctx context.Context, module *host.Module, n int) (*callB
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Egress: r.egress, Now: r.clock(), Secrets: r.values,
+	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Egress: r.egress, Now: r.clock(), Seed: r.seed, Secrets: r.values,
 		KV: host.NewMemoryKV(r.clock()), Limits: host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)).Narrow(r.asked)})
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxd/sandboxd/internal/app"
-	"github.com/sandboxd/sandboxd/internal/regobuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 )
 
 // A buildReport is what plugin build made.
@@ -26,8 +26,8 @@ type buildReport struct {
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
 	Bytes   int    `json:"bytes"`
-	Go      string `json:"go"`
-	Cached  bool   `json:"cached"` // the source was compiled before
+	With    string `json:"toolchain"` // what compiled it, such as "go1.26.8"
+	Cached  bool   `json:"cached"`    // the source was compiled before
 	BuildUS int64  `json:"build_us"`
 	CheckUS int64  `json:"check_us"` // describe, pack, check and compile
 	Twice   bool   `json:"twice"`    // built in two folders, with the same bytes
@@ -38,8 +38,9 @@ func pluginBuildCommand(e *env) *cobra.Command {
 	var verify, asJSON bool
 	c := &cobra.Command{
 		Use: "build [DIR]", Short: "Build a plugin from its source",
-		Long: "Build the Go source in DIR, the current folder if it is left out; write into the\nmodule what it says of itself, asked in the " +
-			"sandbox without a grant; and put it\nthrough the checks that an upload meets. The file is NAME.wasm in DIR.",
+		Long: "Build the source in DIR, the current folder if it is left out; write its manifest into\nthe module; and put it through the checks that an upload meets. " +
+			"The file is NAME.wasm in\nDIR.\n\nA module in Go is asked for its manifest, in the sandbox without a grant. In other languages\ntool.c, say, is what is compiled, and the manifest stands in " +
+			guestlang.PluginManifest + " beside it.",
 		Example: "sandboxd plugin build\nsandboxd plugin build --verify --out weather.wasm ./weather",
 		Args:    exactly("[DIR]"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -58,15 +59,18 @@ func pluginBuildCommand(e *env) *cobra.Command {
 	return c
 }
 
-// buildPlugin builds source in Go; with policy it must make a guard.
+// buildPlugin builds source; with policy it must make a guard.
 func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify, asJSON, policy bool) error {
 	if info, err := os.Stat(e.path(dir)); err != nil {
 		return &fileError{dir, err}
 	} else if !info.IsDir() {
 		return misuse("sandboxd plugin pack is for modules that were built elsewhere", "%s: not a folder", dir)
 	}
-	if manifest == "" && regobuild.Is(e.path(dir)) {
-		return misuse("sandboxd policy build "+dir, "%s: a policy in Rego", dir)
+	switch source, ok := guestlang.Find(e.path(dir)); {
+	case !ok:
+		return misuse("sandboxd plugin new and sandboxd policy new make such folders", "%s: no source of a guest", dir)
+	case source.Policy && !policy:
+		return misuse("sandboxd policy build "+dir, "%s: a policy in %s", dir, source.Language.Title)
 	}
 	engine, modules, err := e.modules(ctx)
 	if err != nil {
@@ -102,7 +106,7 @@ func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify
 		return err
 	}
 	r := buildReport{Format: 1, File: out, Name: module.Manifest().Name, Version: module.Manifest().Version, Digest: module.Digest().String(),
-		Bytes: len(g.wasm), Go: g.built.GoVersion, Cached: g.built.Cached, BuildUS: g.built.Took.Microseconds(),
+		Bytes: len(g.wasm), With: g.built.Toolchain, Cached: g.built.Cached, BuildUS: g.built.Took.Microseconds(),
 		CheckUS: (g.took + time.Since(start)).Microseconds(), Twice: verify}
 	if asJSON {
 		return json.NewEncoder(e.stdout).Encode(r)
@@ -111,7 +115,7 @@ func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify
 	if r.Cached {
 		build = "built before"
 	}
-	line := fmt.Sprintf("%s  %s  %s  %s  %s  check %s", foreign(out, true), shortDigest(r.Digest), size(int64(r.Bytes)), r.Go, build, took(g.took+time.Since(start)))
+	line := fmt.Sprintf("%s  %s  %s  %s  %s  check %s", foreign(out, true), shortDigest(r.Digest), size(int64(r.Bytes)), foreign(r.With, true), build, took(g.took+time.Since(start)))
 	if verify {
 		line += "  same bytes twice"
 	}
@@ -131,7 +135,10 @@ func (e *env) buildAgain(ctx context.Context, m app.Modules, dir, manifestName s
 		return err
 	}
 	defer os.RemoveAll(temp)
-	root, below := moduleRoot(e.path(dir))
+	root, below := e.path(dir), "."
+	if s, _ := guestlang.Find(root); s.Language != nil && s.Language.Name == "go" {
+		root, below = moduleRoot(root)
+	}
 	if err := copySource(filepath.Join(temp, "source"), root); err != nil {
 		return &fileError{dir, err}
 	}
@@ -163,7 +170,7 @@ func moduleRoot(dir string) (root, below string) {
 	}
 }
 
-// copySource copies the files of a Go module, without what cannot be source:
+// copySource copies the files of a folder of source, without what cannot be source:
 // hidden folders, links, built modules.
 func copySource(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {

@@ -34,7 +34,7 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 		return err
 	}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)).Narrow(r.asked)
-	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(),
+	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(), Seed: r.seed,
 		Secrets: r.values, KV: host.NewMemoryKV(r.clock()),
 		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
 	if err != nil {
@@ -318,7 +318,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 		return r.refused(moduleError(g.name, g.wasm, err))
 	}
 	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
-	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now,
+	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now, Seed: r.seed,
 		Config: module.Manifest().Config,
 		Access: host.Access{Egress: r.egress, Secrets: r.values, KV: host.NewMemoryKV(r.clock()).Scope(host.KVScope{}), Log: func(string, string) {}}, Trace: r.trace.call})
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,8 @@ type pluginRunFlags struct {
 	artifacts []string
 	secrets   []string
 	replay    string
+	record    string
+	seed      string
 	limits    []string
 	now       string
 	trace     bool
@@ -56,7 +59,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 				return misuse("a raw export takes --input", "--export: cannot be used with --args, --state and --artifact")
 			}
 			if f.app != "" {
-				for _, name := range []string{"export", "input", "grant", "state", "artifact", "secret", "replay", "limit", "now"} {
+				for _, name := range []string{"export", "input", "grant", "state", "artifact", "secret", "replay", "record", "limit", "now", "seed"} {
 					if c.Flags().Changed(name) {
 						return misuse("with --app, "+app.FileName+" says it", "--%s: cannot be used with --app", name)
 					}
@@ -76,10 +79,11 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.app, "app", "", "call a tool of the app in the folder `APP`")
 	flags.StringVar(&f.export, "export", "", "call the export `NAME` of a module instead of a tool")
 	flags.StringVar(&f.input, "input", "", "input of the export: `TEXT`, FILE, @FILE, or - for standard input")
+	flags.StringVar(&f.record, "record", "", "send requests to the network, and write a new `CASSETTE` of them, with the names of secrets for their values")
 	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
-	groupFlags(c, "input", "app", "export", "input")
+	groupFlags(c, "input", "app", "export", "input", "record")
 	groupFlags(c, "output", "trace", "full")
 	return c
 }
@@ -93,10 +97,11 @@ func callFlags(c *cobra.Command, f *pluginRunFlags) {
 	flags.StringArrayVar(&f.secrets, "secret", nil, "a secret that requests may use, `NAME`, from the variable NAME, or NAME=@FILE; may be repeated")
 	flags.StringVar(&f.replay, "replay", "", "answer requests from recorded ones, `CASSETTE`, a file or folder")
 	flags.StringVar(&f.now, "now", "", "the guest's `TIME` at the start, such as 2026-03-01T09:00:00Z")
+	flags.StringVar(&f.seed, "seed", "", "make the guest's randomness repeat, from `N`, a whole number, as tests do")
 	flags.StringArrayVar(&f.grants, "grant", nil, "give a capability, `LINE`; may be repeated; absent means none")
 	flags.StringSliceVar(&f.limits, "limit", nil, "lower limits, `NAME=VALUE,…`: wall=1s, memory=16MiB, fuel=5M, host_calls=20, output=64KiB")
 	manifestFlag(c, &f.manifest)
-	groupFlags(c, "input", "args", "state", "artifact", "secret", "replay", "now")
+	groupFlags(c, "input", "args", "state", "artifact", "secret", "replay", "now", "seed")
 	groupFlags(c, "grants", "grant")
 	groupFlags(c, "limits", "limit")
 }
@@ -110,7 +115,9 @@ type toolRun struct {
 	grants capability.Set
 	asked  host.Limits // zero fields: not lowered
 	now    time.Time   // zero: the clock
+	seed   []byte      // nil: there is none
 	egress *host.Egress
+	tape   *host.Recorder // nil without --record
 	values *host.Secrets
 
 	trace tracer
@@ -138,13 +145,13 @@ func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) e
 		return err
 	}
 	if f.export != "" {
-		return r.callExport(ctx, engine, modules, g)
+		return errors.Join(r.callExport(ctx, engine, modules, g), r.keepTape())
 	}
 	module, err := g.load(ctx, engine)
 	if err != nil {
 		return err
 	}
-	return r.callTool(ctx, module)
+	return errors.Join(r.callTool(ctx, module), r.keepTape())
 }
 
 // name finds out which argument is the module and which the tool.
@@ -185,6 +192,26 @@ func (r *toolRun) parse() error {
 			return misuse("such as 2026-03-01T09:00:00Z", "--now %q: not a time in RFC 3339", text)
 		}
 	}
+	if text := r.flags.seed; text != "" {
+		if _, err := strconv.ParseUint(text, 10, 63); err != nil {
+			return misuse("such as 1", "--seed %q: not a whole number", text)
+		}
+		r.seed = []byte(strings.TrimLeft(text[:len(text)-1], "0") + text[len(text)-1:]) // as tests have it
+	}
+	if r.values, err = r.secrets(); err != nil {
+		return err
+	}
+	if name := r.flags.record; name != "" {
+		if r.flags.replay != "" {
+			return misuse("record once, then replay", "--record and --replay: exclude each other")
+		}
+		if r.names(name) {
+			return misuse("remove it, or name another file", "--record %s: there is such a file", name)
+		}
+		r.tape = host.NewRecorder(r.values)
+		r.egress = r.tape.Egress()
+		return nil
+	}
 	var replay *host.Cassettes
 	if name := r.flags.replay; name != "" {
 		if _, err := os.Stat(r.path(name)); err != nil {
@@ -195,8 +222,23 @@ func (r *toolRun) parse() error {
 		}
 	}
 	r.egress = host.NewEgress(replay)
-	r.values, err = r.secrets()
-	return err
+	return nil
+}
+
+// keepTape writes what was recorded.
+func (r *toolRun) keepTape() error {
+	if r.tape == nil {
+		return nil
+	}
+	tape, err := r.tape.Cassette()
+	if err != nil {
+		return err
+	}
+	if tape == nil {
+		fmt.Fprintf(r.stderr, "nothing was requested, so %s is not written\n", r.flags.record)
+		return nil
+	}
+	return r.writeFile(r.flags.record, tape)
 }
 
 // secrets reads --secret. A value is never on the command line, where others see it.

@@ -63,8 +63,14 @@ func (r *testRun) cases(ctx context.Context, dir string) error {
 			return err
 		}
 		bench := authortest.Bench{Dir: filepath.Dir(r.path(c.File)), Update: r.flags.update, Missing: r.getenv("CI") != ""}
-		twins := 0
-		err = c.Run(ctx, g.module, bench, r.match, func(res authortest.Result) { r.result("case", res) }, func(res authortest.Result) {
+		twins, module := 0, g.module
+		if g.cover != nil {
+			module = g.cover.Watched()
+		}
+		err = c.Run(ctx, module, bench, r.match, func(res authortest.Result) {
+			g.ended(res)
+			r.result("case", res)
+		}, func(res authortest.Result) {
 			if res.OK {
 				twins++
 			}

@@ -77,45 +77,116 @@ func (e *env) guardWith(ctx context.Context, module *host.Module, f guardFlags, 
 	return g, nil
 }
 
+// policyRunFlags are what a question is, to whom it goes, and how the answer is printed.
+type policyRunFlags struct {
+	guardFlags
+	question string
+	chain    string
+	learn    string
+	explain  bool
+	json     bool
+	full     bool
+}
+
 func policyRunCommand(e *env) *cobra.Command {
-	f := guardFlags{}
-	var question string
-	var asJSON, full bool
+	f := &policyRunFlags{}
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Ask a guard one question",
 		Long: "Ask a guard one question, and say what it answers and why. FILE is the module, or the\nfolder of its source; the current folder if it is left out.\n\n" +
-			"A question has the members that it has in a decision table; what it does not say is\nwhat the simplest call has. Exit 1 if the call would not run: it is denied, or waits\nfor a person.",
-		Example: "sandboxd policy run office.wasm --settings settings.yaml --question '{\"call\":{\"tool\":\"deploy\"}}'\nsandboxd policy run --settings settings.yaml --question question.json --json",
-		Args:    exactly("[FILE]"),
+			"A question has the members that it has in a decision table; what it does not say is\nwhat the simplest call has. Exit 1 if the call would not run: it is denied, or waits\nfor a person.\n\n" +
+			"With --explain, say which way the author's code took at every branch. With --chain, ask\nall guards of an app, in their order, and say who decided; what is said about its tools is\n" +
+			"what the app knows of them. With --learn, ask nothing: print the settings of\nbuiltin/tool-pin that pin the tools of an app as they are now.",
+		Example: "sandboxd policy run office.wasm --settings settings.yaml --question '{\"call\":{\"tool\":\"deploy\"}}'\nsandboxd policy run --settings settings.yaml --question question.json --explain\n" +
+			"sandboxd policy run --chain examples/payments --question '{\"call\":{\"tool\":\"pay\"}}'",
+		Args: exactly("[FILE]"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.chain != "" || f.learn != "" {
+				for _, name := range []string{"guard", "settings", "explain"} {
+					if c.Flags().Changed(name) {
+						return misuse("the app says it", "--%s: cannot be used with --chain and --learn", name)
+					}
+				}
+				if len(args) > 0 || f.chain != "" && f.learn != "" {
+					return misuse("sandboxd policy run --chain APP", "--chain and --learn: want one app and no module")
+				}
+			}
+			if f.learn != "" {
+				return e.learnPins(c.Context(), f.learn)
+			}
+			if f.chain != "" {
+				return e.runChain(c.Context(), f)
+			}
 			file := "."
 			if len(args) > 0 {
 				file = args[0]
 			}
-			return e.runPolicy(c.Context(), file, f, question, asJSON, full)
+			return e.runPolicy(c.Context(), file, f)
 		},
 	}
 	f.add(c)
-	c.Flags().StringVar(&question, "question", "{}", "what it is asked: `JSON`, or a file in JSON or YAML, or - for standard input")
-	c.Flags().BoolVar(&full, "full", false, "do not shorten values")
-	jsonFlag(c, &asJSON)
-	groupFlags(c, "input", "question")
-	groupFlags(c, "output", "full")
+	c.Flags().StringVar(&f.question, "question", "{}", "what it is asked: `JSON`, or a file in JSON or YAML, or - for standard input")
+	c.Flags().StringVar(&f.chain, "chain", "", "ask all guards of the app in the folder `APP`")
+	c.Flags().StringVar(&f.learn, "learn", "", "print pins of the tools of the app in the folder `APP`")
+	c.Flags().BoolVar(&f.explain, "explain", false, "say which way the code took")
+	c.Flags().BoolVar(&f.full, "full", false, "do not shorten values")
+	jsonFlag(c, &f.json)
+	groupFlags(c, "input", "question", "chain", "learn")
+	groupFlags(c, "output", "full", "explain")
 	return c
 }
 
 // A verdictReport is what policy run --json prints.
 type verdictReport struct {
-	Format   int           `json:"format"`
-	Guard    string        `json:"guard"`
-	Verdict  abi.Verdict   `json:"verdict"`
-	Code     string        `json:"code,omitempty"` // the guard's own, or policy_unavailable
-	Error    string        `json:"error,omitempty"`
-	Question abi.Question  `json:"question"`
-	Receipt  *host.Receipt `json:"receipt,omitempty"`
+	Format   int               `json:"format"`
+	Guard    string            `json:"guard"`
+	Verdict  abi.Verdict       `json:"verdict"`
+	Code     string            `json:"code,omitempty"` // the guard's own, or policy_unavailable
+	Error    string            `json:"error,omitempty"`
+	Path     []authortest.Step `json:"path,omitempty"` // with --explain
+	Question abi.Question      `json:"question"`
+	Receipt  *host.Receipt     `json:"receipt,omitempty"`
 }
 
-func (e *env) runPolicy(ctx context.Context, file string, f guardFlags, question string, asJSON, full bool) error {
+// reportOf returns what is said of a judgement.
+func reportOf(guard string, q abi.Question, j flow.Judgement) verdictReport {
+	r := verdictReport{Format: 1, Guard: guard, Verdict: j.Verdict, Code: j.Verdict.Code, Question: q}
+	if j.Err != nil {
+		r.Code, r.Error = string(abi.PolicyUnavailable), j.Err.Error()
+	}
+	return r
+}
+
+// notRun returns why a call would not run after a judgement; nil if it would.
+func notRun(guard string, j flow.Judgement) error {
+	switch {
+	case j.Err != nil:
+		return &commandError{What: fmt.Sprintf("guard %s: no verdict: %v", guard, j.Err), Code: abi.PolicyUnavailable, Exit: exitNotDone}
+	case j.Verdict.Ruling == abi.RulingDeny:
+		return &commandError{What: fmt.Sprintf("guard %s: denied", guard), Code: abi.PolicyDenied, Exit: exitNotDone}
+	case j.Verdict.Ruling == abi.RulingConfirm:
+		return &commandError{What: fmt.Sprintf("guard %s: asks a person", guard), Code: abi.ConfirmationPending, Exit: exitNotDone}
+	}
+	return nil
+}
+
+// questionFor reads --question, as it is put to the guard that choose returns.
+func (e *env) questionFor(text string, choose func(*authortest.Question) flow.Guard) (abi.Question, error) {
+	name, data, err := e.document("question", text)
+	if err != nil {
+		return abi.Question{}, err
+	}
+	parsed, err := authortest.ParseQuestion(name, data)
+	if err != nil {
+		return abi.Question{}, err
+	}
+	q, err := parsed.For(choose(parsed))
+	if err != nil {
+		return q, &commandError{What: fmt.Sprintf("%s: %v", name, err), Code: abi.ArgsInvalid, Exit: exitMisused}
+	}
+	return q, nil
+}
+
+func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) error {
 	engine, modules, err := e.modules(ctx)
 	if err != nil {
 		return err
@@ -125,52 +196,65 @@ func (e *env) runPolicy(ctx context.Context, file string, f guardFlags, question
 	if err != nil {
 		return err
 	}
-	module, err := g.load(ctx, engine)
+	var cover *authortest.Cover
+	var module *host.Module
+	if f.explain {
+		if cover, err = e.openCover(ctx, engine, g); err == nil {
+			module = cover.Watched()
+		}
+	} else {
+		module, err = g.load(ctx, engine)
+	}
 	if err != nil {
 		return err
 	}
 	var receipt *host.Receipt
-	guard, err := e.guardWith(ctx, module, f, policies.Config{KV: host.NewMemoryKV(nil), Spent: func(r host.Receipt) { receipt = &r }})
+	guard, err := e.guardWith(ctx, module, f.guardFlags, policies.Config{KV: host.NewMemoryKV(nil), Spent: func(r host.Receipt) { receipt = &r }})
 	if err != nil {
 		return err
 	}
 	receipt = nil // so far it was only installed
-	name, data, err := e.document("question", question)
+	if cover != nil {
+		cover.Row(authortest.TestRow{})
+	}
+	q, err := e.questionFor(f.question, func(*authortest.Question) flow.Guard { return guard })
 	if err != nil {
 		return err
-	}
-	parsed, err := authortest.ParseQuestion(name, data)
-	if err != nil {
-		return err
-	}
-	q, err := parsed.For(guard)
-	if err != nil {
-		return &commandError{What: fmt.Sprintf("%s: %v", name, err), Code: abi.ArgsInvalid, Exit: exitMisused}
 	}
 	j := flow.Ask(ctx, guard, q, authortest.GuardWall)
-	r := verdictReport{Format: 1, Guard: guard.Name(), Verdict: j.Verdict, Code: j.Verdict.Code, Question: q, Receipt: receipt}
-	if j.Err != nil {
-		r.Code, r.Error = string(abi.PolicyUnavailable), j.Err.Error()
+	r := reportOf(guard.Name(), q, j)
+	r.Receipt = receipt
+	if cover != nil {
+		r.Path = cover.Path()
 	}
-	if asJSON {
+	if f.json {
 		if err := json.NewEncoder(e.stdout).Encode(r); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprint(e.stdout, e.verdictText(r, full))
+		fmt.Fprint(e.stdout, e.verdictText(r, f.full), e.pathText(g, r.Path, f.full))
 	}
 	if receipt != nil {
 		fmt.Fprintln(e.stderr, receiptLine(*receipt, host.DefaultLimits(abi.KindGuard)))
 	}
-	switch {
-	case j.Err != nil:
-		return &commandError{What: fmt.Sprintf("guard %s: no verdict: %v", r.Guard, j.Err), Code: abi.PolicyUnavailable, Exit: exitNotDone}
-	case j.Verdict.Ruling == abi.RulingDeny:
-		return &commandError{What: fmt.Sprintf("guard %s: denied", r.Guard), Code: abi.PolicyDenied, Exit: exitNotDone}
-	case j.Verdict.Ruling == abi.RulingConfirm:
-		return &commandError{What: fmt.Sprintf("guard %s: asks a person", r.Guard), Code: abi.ConfirmationPending, Exit: exitNotDone}
+	return notRun(r.Guard, j)
+}
+
+// pathText says which way the code took at every branch.
+func (e *env) pathText(g *guestFile, path []authortest.Step, full bool) string {
+	dir := ""
+	if g.made {
+		dir = g.name
 	}
-	return nil
+	var b strings.Builder
+	for _, s := range path {
+		to := fmt.Sprint(s.To.Line)
+		if s.To.Line == 0 {
+			to = fmt.Sprint("byte ", s.To.At)
+		}
+		fmt.Fprintf(&b, "  goes   %s  %s → %s   %s\n", foreign(s.Function, true), place(s.From.File, s.From.Line, s.From.At), to, e.sourceLine(dir, s.From.File, s.From.Line, full))
+	}
+	return b.String()
 }
 
 // rulingWord is a verdict as people read it.

@@ -34,6 +34,9 @@ func policyTestCommand(e *env) *cobra.Command {
 		},
 	}
 	f.add(c)
+	c.Flags().StringVar(&f.mutate, "mutate", "", "change the compiled guards in one place after the other; less than `PERCENT` that rows notice is a failure; default 100")
+	c.Flags().Lookup("mutate").NoOptDefVal = "100"
+	groupFlags(c, "output", "mutate")
 	return c
 }
 
@@ -84,8 +87,14 @@ func (r *testRun) table(ctx context.Context, t *authortest.Table) error {
 		return errNoGuard(t.File, t.Name, m)
 	}
 	s := &tableSum{}
-	answers, err := t.Run(ctx, authortest.ModuleGuard(g.module, t.Name, host.Limits{}), r.match, func(res authortest.Result) {
+	maker := authortest.ModuleGuard(g.module, t.Name, host.Limits{})
+	if g.cover != nil {
+		maker = g.cover.Guard(t.Name)
+		g.tables = append(g.tables, t)
+	}
+	answers, err := t.Run(ctx, maker, r.match, func(res authortest.Result) {
 		s.row(res)
+		g.ended(res)
 		r.result("row", res)
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 )
 
 // cacheDir is the cache of all tests, so that a guest is built and compiled once.
@@ -73,6 +74,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"edit": edit, "keep": keep, "wasm": wasm},
+		Condition: func(name string) (bool, error) {
+			lang, ok := strings.CutPrefix(name, "builds:")
+			if l := guestlang.Named(lang); ok && l != nil {
+				return l.Missing(filepath.Join("..", "..", "sdk", "guest", lang)) == nil, nil
+			}
+			return false, fmt.Errorf("unknown condition %s", name)
+		},
 	})
 }
 

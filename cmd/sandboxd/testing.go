@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
-	"github.com/sandboxd/sandboxd/internal/regobuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -29,7 +29,9 @@ type testFlags struct {
 	json   bool
 	watch  bool
 	full   bool
-	update bool // plugin test only
+	update bool   // plugin test only
+	cover  string // "": off; else the least percentage
+	mutate string // likewise; policy test only
 }
 
 func (f *testFlags) add(c *cobra.Command) {
@@ -38,8 +40,10 @@ func (f *testFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.watch, "watch", false, "stay, and test again whenever a file changes")
 	c.Flags().BoolVar(&f.full, "full", false, "do not shorten values")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document a line")
+	c.Flags().StringVar(&f.cover, "cover", "", "say which branches of the author's code the tests take; less than `PERCENT` of them is a failure")
+	c.Flags().Lookup("cover").NoOptDefVal = "0"
 	groupFlags(c, "input", "run", "watch")
-	groupFlags(c, "output", "junit", "full", "json")
+	groupFlags(c, "output", "junit", "full", "json", "cover")
 }
 
 // A testRun runs the tests below one folder.
@@ -51,6 +55,7 @@ type testRun struct {
 	engine  *host.Engine
 	modules app.Modules
 	guests  map[string]*tested
+	order   []*tested       // guests as they came
 	before  map[string]bool // how tests ended in the round before; nil in the first
 
 	ended  map[string]bool // by file and name
@@ -58,6 +63,7 @@ type testRun struct {
 	passed int
 	failed int
 	suites []junitSuite
+	short  []string // what coverage and changed guards lack
 }
 
 // A tested is a module that tests name.
@@ -66,6 +72,9 @@ type tested struct {
 	module *host.Module
 	wasm   []byte
 	source string // the folder that it was built from; empty if it was not
+
+	cover  *authortest.Cover   // nil without --cover and --mutate; module is its then
+	tables []*authortest.Table // that were run
 }
 
 // tests runs a command of tests once or, with --watch, until it is interrupted.
@@ -77,6 +86,11 @@ func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, roun
 			return misuse("", "--run: %v", err)
 		}
 		r.match = re.MatchString
+	}
+	for flag, text := range map[string]string{"cover": f.cover, "mutate": f.mutate} {
+		if _, err := percent(text); err != nil {
+			return misuse("such as --"+flag+"=80", "--%s: %q is no percentage", flag, text)
+		}
 	}
 	if info, err := os.Stat(e.path(dir)); err != nil {
 		return &fileError{dir, err}
@@ -103,7 +117,7 @@ func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, roun
 
 func (r *testRun) round(ctx context.Context, round func(context.Context, *testRun) error) error {
 	r.before, r.ended = r.ended, map[string]bool{}
-	r.guests, r.passed, r.failed, r.suites = map[string]*tested{}, 0, 0, nil
+	r.guests, r.order, r.passed, r.failed, r.suites, r.short = map[string]*tested{}, nil, 0, 0, nil, nil
 	r.line(map[string]any{"format": 1, "kind": "start"})
 	if err := round(ctx, r); err != nil {
 		return err
@@ -122,10 +136,18 @@ func (r *testRun) round(ctx context.Context, round func(context.Context, *testRu
 	if r.bench {
 		return nil
 	}
+	for _, t := range r.order {
+		if err := r.watched(ctx, t); err != nil {
+			return err
+		}
+	}
 	r.line(map[string]any{"kind": "end", "passed": r.passed, "failed": r.failed})
 	r.say("%d passed, %d failed\n", r.passed, r.failed)
 	if r.failed > 0 {
 		return &commandError{What: fmt.Sprintf("%s: %d of %d failed", r.command, r.failed, r.passed+r.failed), Exit: exitNotDone}
+	}
+	if len(r.short) > 0 {
+		return &commandError{What: fmt.Sprintf("%s: %s", r.command, strings.Join(r.short, "; ")), Exit: exitNotDone}
 	}
 	return nil
 }
@@ -145,7 +167,7 @@ func (r *testRun) say(format string, args ...any) {
 }
 
 // find returns the files below dir that have one of the suffixes, as named from
-// where the user is. Hidden folders and copies of the SDK are left out.
+// where the user is. Hidden folders, copies of the SDK and what npm installed are left out.
 func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
@@ -153,7 +175,7 @@ func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 			return err
 		}
 		if d.IsDir() {
-			if path != e.path(dir) && (strings.HasPrefix(d.Name(), ".") || d.Name() == "sdk") {
+			if path != e.path(dir) && (strings.HasPrefix(d.Name(), ".") || d.Name() == "sdk" || d.Name() == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -196,6 +218,7 @@ func (r *testRun) guest(ctx context.Context, file, name string) (*tested, error)
 		return nil, err
 	}
 	r.guests[path] = t
+	r.order = append(r.order, t)
 	digest := t.module.Digest().String()
 	r.line(map[string]any{"kind": "module", "file": t.file, "digest": digest, "source": t.source})
 	if r.before == nil {
@@ -225,7 +248,12 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 		return nil, err
 	}
 	t := &tested{file: path, wasm: g.wasm}
-	if t.module, err = g.load(ctx, r.engine); err != nil {
+	if r.flags.cover != "" || r.flags.mutate != "" {
+		if t.cover, err = r.openCover(ctx, r.engine, g); err != nil {
+			return nil, err
+		}
+		t.module = t.cover.Module()
+	} else if t.module, err = g.load(ctx, r.engine); err != nil {
 		return nil, err
 	}
 	if g.made {
@@ -237,11 +265,8 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 // isSource reports whether a folder holds source that plugin build or policy build
 // takes.
 func (e *env) isSource(dir string) bool {
-	if regobuild.Is(e.path(dir)) {
-		return true
-	}
-	files, err := filepath.Glob(filepath.Join(e.path(dir), "*.go"))
-	return err == nil && len(files) > 0
+	_, ok := guestlang.Find(e.path(dir))
+	return ok
 }
 
 // result takes the end of one test: kind is what it is, such as "row".

@@ -13,15 +13,15 @@ import (
 // system and for every editor, and a folder of source is small.
 const watchEvery = 300 * time.Millisecond
 
-// stamp returns what changes when a file below dir does. Built modules and hidden
-// files do not count.
+// stamp returns what changes when a file below dir does. Built modules, hidden
+// files and what npm installed do not count.
 func (e *env) stamp(dir string) string {
 	var b strings.Builder
 	_ = filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return nil // it was there a moment ago
-		case strings.HasPrefix(d.Name(), ".") && path != e.path(dir):
+		case (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") && path != e.path(dir):
 			if d.IsDir() {
 				return filepath.SkipDir
 			}

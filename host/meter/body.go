@@ -50,6 +50,11 @@ type body struct {
 	kind  run    // of the open run; likewise cost
 	cost  int64
 	first int64 // cost of the run at the entry
+
+	// For a probe.
+	index int  // of the function, among those with a body
+	start int  // offset of the first instruction of the open run
+	dead  bool // nothing leads to the open run
 }
 
 // code returns the code section.
@@ -58,6 +63,7 @@ func (w *rewriter) code() ([]byte, error) {
 	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions)+1+len(w.access)))
 	b := &body{rewriter: w}
 	for i, source := range w.m.Bodies() {
+		b.index, b.start, b.dead = i, source.Code, false
 		if err := b.write(w.m.Types[w.m.Functions[i]], source); err != nil {
 			return nil, err
 		}
@@ -97,7 +103,7 @@ func (b *body) write(t wasmbin.FuncType, source wasmbin.Body) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	b.finish(plain)
+	b.finish(plain, source.End, false)
 	return nil
 }
 
@@ -139,16 +145,16 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 	case wasmbin.OpLoop:
 		b.blocks = append(b.blocks, block{op: in.Op})
 		b.open = append(b.open, raw...)
-		b.finish(head)
+		b.finish(head, in.End, b.dead)
 		return
 	case wasmbin.OpIf:
 		b.blocks = append(b.blocks, block{op: in.Op})
-		b.open = append(b.open, raw...)
-		b.finish(plain)
+		b.turned(in, raw)
+		b.finish(plain, in.End, b.dead)
 		return
 	case wasmbin.OpElse:
 		b.open = append(b.open, raw...)
-		b.finish(plain)
+		b.finish(plain, in.End, false)
 		return
 	case wasmbin.OpEnd:
 		ended := b.blocks[len(b.blocks)-1]
@@ -159,7 +165,7 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 		b.open = append(b.open, raw...)
 		// Without a branch to it, the end of a block is no place where runs meet.
 		if ended.op == wasmbin.OpIf || ended.target {
-			b.finish(plain)
+			b.finish(plain, in.End, false)
 		}
 		return
 	case wasmbin.OpBr, wasmbin.OpBrIf, wasmbin.OpBrTable:
@@ -170,13 +176,13 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 		if leaves {
 			b.spill()
 		}
-		b.open = append(b.open, raw...)
-		b.finish(plain)
+		b.turned(in, raw)
+		b.finish(plain, in.End, b.dead || in.Op != wasmbin.OpBrIf)
 		return
 	case wasmbin.OpReturn, wasmbin.OpUnreachable:
 		b.spill()
 		b.open = append(b.open, raw...)
-		b.finish(plain)
+		b.finish(plain, in.End, true)
 		return
 	case wasmbin.OpCall:
 		b.spill()
@@ -219,7 +225,7 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 	case wasmbin.OpTableFill, wasmbin.OpTableCopy, wasmbin.OpTableInit, wasmbin.OpTableGrow:
 		b.length(opI64ShrU, 0)
 	}
-	b.open = append(b.open, raw...)
+	b.turned(in, raw)
 }
 
 // price returns what an instruction costs, without what it costs by length.
@@ -250,8 +256,9 @@ func (b *body) branch(label uint32) bool {
 	return label == uint32(len(b.blocks)-1)
 }
 
-// finish ends the open run, charges for it and begins one of the next kind.
-func (b *body) finish(next run) {
+// finish ends the open run at an offset, charges for it and begins one of the next kind, to which nothing
+// leads if it is dead.
+func (b *body) finish(next run, end int, dead bool) {
 	switch {
 	case b.kind == entry:
 		b.first = b.cost
@@ -261,8 +268,10 @@ func (b *body) finish(next run) {
 	case b.cost > 0:
 		b.out = b.local(b.charge(b.out, b.cost), opLocalSet, 0)
 	}
+	b.mark(end)
 	b.out = append(b.out, b.open...)
 	b.open, b.kind, b.cost = b.open[:0], next, 0
+	b.start, b.dead = end, dead
 }
 
 // Opcodes of what is added.

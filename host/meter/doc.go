@@ -54,6 +54,12 @@
 // and calls the host for all else, which checks it and moves the window. A module
 // that runs over the end of its memory meets its own blocks there.
 //
+// # Probes
+//
+// For tests of a guest, [RewriteProbed] adds to the same output globals that say which blocks began, and other
+// ways for instructions to work, one of which can be turned on. They cost no fuel. All changes are in one
+// module because compiling each would take a second or more for a guest in Go.
+//
 // # What the guest can name
 //
 // Rewrite checks every index in the module against what the module itself declares

@@ -50,8 +50,10 @@ const (
 // instructions cannot be read is a [*wasmbin.Error]. All else is left to the
 // engine's validation of what Rewrite returns, which accepts it if, and only if, it
 // would accept the module.
-func Rewrite(m *wasmbin.Module) ([]byte, error) {
-	w := newRewriter(m)
+func Rewrite(m *wasmbin.Module) ([]byte, error) { return newRewriter(m).rewrite() }
+
+func (w *rewriter) rewrite() ([]byte, error) {
+	m := w.m
 	if err := w.check(); err != nil {
 		return nil, err
 	}
@@ -94,6 +96,8 @@ type rewriter struct {
 	arena    uint32            // global, behind which are those of the windows; of a module with windows only
 
 	declared []bool // functions that code may make references to
+
+	probe *probe // nil without one
 }
 
 func newRewriter(m *wasmbin.Module) *rewriter {
@@ -219,11 +223,15 @@ const (
 
 // types adds those of the helper, of refill and of grow.
 func (w *rewriter) types() []byte {
-	out := []byte{0x60, 2, i64, i64, 1, i64, 0x60, 0, 0}
+	n, out := uint32(2), []byte{0x60, 2, i64, i64, 1, i64, 0x60, 0, 0}
 	if w.accessor != nil {
-		return extended(w.raw(secType), 3, append(out, 0x60, 1, i32, 1, i32)...)
+		n, out = n+1, append(out, 0x60, 1, i32, 1, i32)
 	}
-	return extended(w.raw(secType), 2, out...)
+	if w.probe != nil {
+		more, count := probeTypes()
+		n, out = n+count, append(out, more...)
+	}
+	return extended(w.raw(secType), n, out...)
 }
 
 func (w *rewriter) imports() []byte {
@@ -272,6 +280,14 @@ func (w *rewriter) globals() []byte {
 			}
 		}
 	}
+	if w.probe != nil {
+		n++
+		more = append(more, small...)
+		for range w.probe.words() {
+			n++
+			more = append(more, zero...)
+		}
+	}
 	return extended(w.shifted(secGlobal), n, more...)
 }
 
@@ -293,6 +309,14 @@ func (w *rewriter) exports() []byte {
 				n++
 				more = u32(append(name(more, Window(window, p.name)), byte(wasmbin.Global)), w.part(window, p.name))
 			}
+		}
+	}
+	if w.probe != nil {
+		n++
+		more = u32(append(name(more, Changed), byte(wasmbin.Global)), w.changed())
+		for i := range w.probe.words() {
+			n++
+			more = u32(append(name(more, Seen(i)), byte(wasmbin.Global)), w.changed()+1+uint32(i))
 		}
 	}
 	if w.m.Start {

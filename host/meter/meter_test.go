@@ -81,6 +81,7 @@ type end struct {
 	memory  string // digest
 	fuel    int64  // used, of a metered guest
 	refills int
+	seen    []uint64 // of a probed guest
 }
 
 // A machine runs modules in one engine.
@@ -92,6 +93,7 @@ type machine struct {
 	slice    int64 // fuel of a slice
 	most     int64 // fuel of a call
 	frames   int64
+	changed  uint64 // the change of a probed guest that is on
 }
 
 var errFuel, errDepth = errors.New("out of fuel"), errors.New("out of frames")
@@ -154,6 +156,9 @@ func (x *machine) run(wasm []byte) (*end, error) {
 		if g, ok := m.ExportedGlobal(Depth).(api.MutableGlobal); ok {
 			g.Set(uint64(x.frames))
 		}
+		if g, ok := m.ExportedGlobal(Changed).(api.MutableGlobal); ok {
+			g.Set(x.changed)
+		}
 		if x.cur.result, err = f.Call(ctx); err != nil {
 			x.cur.trap, _, _ = strings.Cut(err.Error(), "\n")
 			for _, e := range []error{errFuel, errDepth} {
@@ -170,6 +175,9 @@ func (x *machine) run(wasm []byte) (*end, error) {
 	}
 	if g := m.ExportedGlobal(Fuel); g != nil && x.cur.fuel == 0 {
 		x.cur.fuel = x.granted - int64(g.Get())
+	}
+	for i := 0; m.ExportedGlobal(Seen(i)) != nil; i++ {
+		x.cur.seen = append(x.cur.seen, m.ExportedGlobal(Seen(i)).Get())
 	}
 	if memory := m.Memory(); memory != nil {
 		b, _ := memory.Read(0, memory.Size())

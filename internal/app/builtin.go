@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sandboxd/sandboxd/host"
-	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/policies"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -25,14 +25,14 @@ func builtinName(policy string) string {
 // Builtin returns the module of the first-party guards, built from the sources that
 // this program holds. That takes the Go toolchain, and time only once: what was built
 // is remembered like any other guest.
-func (m Modules) Builtin(ctx context.Context) ([]byte, guestbuild.Result, error) {
+func (m Modules) Builtin(ctx context.Context) ([]byte, guestlang.Result, error) {
 	dir, err := os.MkdirTemp("", "builtin")
 	if err != nil {
-		return nil, guestbuild.Result{}, fmt.Errorf("builtin guards: %w", err)
+		return nil, guestlang.Result{}, fmt.Errorf("builtin guards: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	if err := policies.CopyBuiltin(dir); err != nil {
-		return nil, guestbuild.Result{}, err
+		return nil, guestlang.Result{}, err
 	}
 	return m.Build(ctx, filepath.Join(dir, filepath.FromSlash(policies.BuiltinDir)), nil)
 }

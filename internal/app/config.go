@@ -73,7 +73,7 @@ func (m *Model) check(path string, add func(path, hint, format string, args ...a
 type Plugin struct {
 	Name     string                `yaml:"name" required:"true" doc:"its name in the app"`
 	Module   string                `yaml:"module,omitempty" doc:"the module's file, or an Extism manifest in JSON"`
-	Source   string                `yaml:"source,omitempty" doc:"instead of module: a folder with a Go plugin, built when needed"`
+	Source   string                `yaml:"source,omitempty" doc:"instead of module: a folder with the source of a plugin, built when needed"`
 	Manifest string                `yaml:"manifest,omitempty" doc:"a file that says what the module offers, in place of what it says itself: for a plain Extism plugin"`
 	Digest   string                `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Grants   []string              `yaml:"grants,omitempty" doc:"what calls may do, at most what the manifest asks; nothing by default"`
@@ -119,7 +119,7 @@ type PluginLimits struct {
 type Guard struct {
 	Name     string   `yaml:"name" required:"true" doc:"its name in the app"`
 	Policy   string   `yaml:"policy,omitempty" doc:"the module's file, or builtin/NAME: a guard that comes with sandboxd"`
-	Source   string   `yaml:"source,omitempty" doc:"instead of policy: a folder with a guard in Go, or with a policy in Rego, built when needed"`
+	Source   string   `yaml:"source,omitempty" doc:"instead of policy: a folder with the source of a policy, built when needed"`
 	Digest   string   `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string   `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
 	Settings JSON     `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`
@@ -134,7 +134,7 @@ type Guard struct {
 type Member struct {
 	Name     string `yaml:"name,omitempty" doc:"its name in the group; default the guard's own"`
 	Policy   string `yaml:"policy,omitempty" doc:"the module's file, or builtin/NAME: a guard that comes with sandboxd"`
-	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with a guard in Go, or with a policy in Rego, built when needed"`
+	Source   string `yaml:"source,omitempty" doc:"instead of policy: a folder with the source of a policy, built when needed"`
 	Digest   string `yaml:"digest,omitempty" doc:"sha256:… of the module; a module with another digest is refused"`
 	Guard    string `yaml:"guard,omitempty" doc:"the guard's name in a module with several"`
 	Settings JSON   `yaml:"settings,omitempty" doc:"what the guard's own schema allows"`

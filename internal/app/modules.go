@@ -12,13 +12,12 @@ import (
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
-	"github.com/sandboxd/sandboxd/internal/guestbuild"
-	"github.com/sandboxd/sandboxd/internal/regobuild"
+	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/plugins/extism"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// Modules finds and loads modules: files as they are, Go sources built first.
+// Modules finds and loads modules: files as they are, sources built first.
 type Modules struct {
 	Engine *host.Engine
 	Builds string // folder for built sources; empty: the default of guestbuild
@@ -90,45 +89,36 @@ func (m Modules) Import(ctx context.Context, name string, data []byte, manifest 
 // begins like JSON.
 func IsExtism(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) }
 
-// Build builds the Go plugin in a folder and packs it, with the manifest or what
-// it says of itself.
-func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) ([]byte, guestbuild.Result, error) {
-	built, err := guestbuild.Build(ctx, dir, guestbuild.Options{CacheDir: m.Builds})
+// Build builds the source of a guest in a folder, in any language of package
+// guestlang, and packs it: with the manifest, or the one beside the source, or what
+// the module says of itself.
+func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) ([]byte, guestlang.Result, error) {
+	source, ok := guestlang.Find(dir)
+	if !ok {
+		return nil, guestlang.Result{}, bad(abi.NotFound, "sandboxd plugin new and sandboxd policy new make such folders", "%s: no source of a guest", dir)
+	}
+	if manifest == nil && source.Manifest != "" {
+		name := filepath.Join(dir, source.Manifest)
+		data, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, guestlang.Result{}, bad(abi.NotFound, "it says what "+source.Entry+" offers; sandboxd plugin new makes one", "%s: no such file", name)
+		}
+		if err != nil {
+			return nil, guestlang.Result{}, fmt.Errorf("guest %s: %w", dir, err)
+		}
+		if manifest, err = ParseManifest(data); err != nil {
+			return nil, guestlang.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", name, err)
+		}
+	}
+	built, err := guestlang.Build(ctx, source, m.Builds)
+	if missing, ok := errors.AsType[*guestlang.MissingError](err); ok {
+		return nil, built, bad("", missing.Install, "%s: %v", dir, missing)
+	}
 	if err != nil {
 		return nil, built, err
 	}
 	packed, err := m.Pack(ctx, built.Wasm, manifest)
 	return packed, built, err
-}
-
-// BuildPolicy builds the policy in Rego in a folder and packs it with its manifest.
-func (m Modules) BuildPolicy(ctx context.Context, dir string) ([]byte, regobuild.Result, error) {
-	data, err := os.ReadFile(filepath.Join(dir, regobuild.ManifestName))
-	if err != nil {
-		return nil, regobuild.Result{}, fmt.Errorf("policy %s: %w", dir, err)
-	}
-	manifest, err := ParseManifest(data)
-	if err != nil {
-		return nil, regobuild.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", filepath.Join(dir, regobuild.ManifestName), err)
-	}
-	built, err := regobuild.Build(ctx, dir)
-	if err != nil {
-		return nil, built, err
-	}
-	packed, err := m.Pack(ctx, built.Wasm, manifest)
-	return packed, built, err
-}
-
-// build builds the source in a folder: a policy in Rego if the folder has its
-// manifest, else a plugin in Go, with the manifest or what it says of itself. with is
-// the command that does the same.
-func (m Modules) build(ctx context.Context, dir string, manifest *abi.Manifest) (wasm []byte, with string, err error) {
-	if manifest == nil && regobuild.Is(dir) {
-		wasm, _, err = m.BuildPolicy(ctx, dir)
-		return wasm, "sandboxd policy build ", err
-	}
-	wasm, _, err = m.Build(ctx, dir, manifest)
-	return wasm, "sandboxd plugin build ", err
 }
 
 // module loads what an entry of the file names: a module's file or a source,
@@ -148,8 +138,11 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
 			return nil, bad(abi.NotFound, "", "%s: %s: no such folder", what, source)
 		}
-		var with string
-		if wasm, with, err = o.Modules.build(ctx, dir, manifest); err != nil {
+		if wasm, _, err = o.Modules.Build(ctx, dir, manifest); err != nil {
+			with := "sandboxd plugin build "
+			if s, _ := guestlang.Find(dir); s.Policy {
+				with = "sandboxd policy build "
+			}
 			return nil, bad(abi.ModuleABI, with+dir, "%s: %v", what, err)
 		}
 	} else {

@@ -23,6 +23,9 @@ type Table struct {
 	Guard string // the module, a file or a folder of source, relative to the folder of File; empty: the folder that is tested
 	Name  string // the guard in the module; empty if there is but one
 
+	// Equivalent are changes of the guard that no row can notice, by their ID (see [Mutant]), and why.
+	Equivalent map[string]string
+
 	settings json.RawMessage
 	base     overlay
 	rows     []row
@@ -107,6 +110,7 @@ var (
 //	  - {name: …, settings: {…}, refused: "above deny_from"}  # the settings are not accepted
 //	  - {name: …, steps: [[a, {…}, allow], [b, {…}, deny quota]]}
 //	  - {name: …, question: {…}, parallel: 5, want: {allow: 2, deny: 3}}
+//	equivalent: {"judge turned 2": why no row can notice that change of the guard}
 //
 // A question has the members of [abi.Question]. Its documents are replaced as a
 // whole; members of user, call and facts are replaced one by one. "args" stands for
@@ -121,9 +125,10 @@ func ParseTable(name string, data []byte) (*Table, error) {
 	if doc == nil {
 		return nil, s.err()
 	}
-	top := s.object(doc, "table", "guard", "name", "settings", "base", "rows")
+	top := s.object(doc, "table", "guard", "name", "settings", "base", "rows", "equivalent")
 	t.Guard, t.Name = s.text(top["guard"], "guard"), s.text(top["name"], "name")
 	t.settings = s.json(top["settings"], "settings")
+	t.Equivalent = s.strings(top["equivalent"], "equivalent")
 	if n := top["base"]; n != nil {
 		t.base = s.overlay(n, "base")
 	}
@@ -357,6 +362,9 @@ func ParseQuestion(name string, data []byte) (*Question, error) {
 	}
 	return q, s.err()
 }
+
+// Says reports whether the question itself has a member, such as "phase".
+func (q *Question) Says(member string) bool { return q.overlay.members[member] != nil }
 
 // For returns the question as it is put to a guard, but for the nonce. An error says
 // what is wrong with it, or that its arguments are such that no guard is asked.

@@ -36,6 +36,7 @@ var rows = []row{
 	{packages: "audit"},
 	{packages: "sdk/abi"},
 	{packages: "sdk", may: []string{"sdk/abi"}},
+	{packages: "sdk/guest/go/examples/...", may: []string{"sdk/abi", "sdk/guest/go"}},
 	{packages: "sdk/guest/...", may: []string{"sdk/abi"}},
 	{packages: "session/sqlite", may: []string{genai, "modernc.org/sqlite/...", "session"}},
 	{packages: "session/...", may: []string{genai, "session"}, shows: []string{genai}},

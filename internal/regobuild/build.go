@@ -23,15 +23,12 @@ import (
 // OPA is the version of OPA that builds where none is on PATH.
 const OPA = "v1.22.4"
 
-// ManifestName is the file that makes a folder a policy in Rego: the guard's
-// manifest, in YAML or JSON.
-const ManifestName = "policy.yaml"
-
 // A Result is a linked guest.
 type Result struct {
-	Wasm []byte        // without a manifest section; the caller's
-	OPA  string        // the version that compiled, such as "1.22.4"
-	Took time.Duration // the whole of Build
+	Wasm  []byte        // without a manifest section; the caller's
+	Named []byte        // the same with the names that OPA gives functions, which are those of rules
+	OPA   string        // the version that compiled, such as "1.22.4"
+	Took  time.Duration // the whole of Build
 }
 
 // An Error is what OPA had to say about a policy that it could not compile.
@@ -49,12 +46,6 @@ const (
 	maxData   = 4 << 20
 )
 
-// Is reports whether a folder is a policy in Rego.
-func Is(dir string) bool {
-	info, err := os.Stat(filepath.Join(dir, ManifestName))
-	return err == nil && info.Mode().IsRegular()
-}
-
 // Build compiles the policy in dir: its files *.rego, those that end in _test.rego
 // excepted, and data.json or data.yaml. It runs opa from PATH, or else Go, which
 // fetches and builds the version [OPA] the first time. A policy that does not
@@ -70,12 +61,20 @@ func Build(ctx context.Context, dir string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	wasm, err := LinkBundle(bundle)
+	policy, data, err := unpack(bundle)
+	if err != nil {
+		return Result{}, fmt.Errorf("policy %s: %w", dir, err)
+	}
+	wasm, names, err := link(policy, data)
+	if err != nil {
+		return Result{}, fmt.Errorf("policy %s: %w", dir, err)
+	}
+	named, err := wasmbin.SetCustom(wasm, "name", names)
 	if err != nil {
 		return Result{}, fmt.Errorf("policy %s: %w", dir, err)
 	}
 	line, _, _ := strings.Cut(string(about), "\n")
-	return Result{Wasm: wasm, OPA: strings.TrimPrefix(line, "Version: "), Took: time.Since(start)}, nil
+	return Result{Wasm: wasm, Named: named, OPA: strings.TrimPrefix(line, "Version: "), Took: time.Since(start)}, nil
 }
 
 // compile has OPA compile a policy, and returns the bundle that it writes. Its paths
@@ -100,17 +99,25 @@ func compile(ctx context.Context, dir string) ([]byte, error) {
 // LinkBundle makes a guest of a bundle that opa build wrote for WebAssembly, see
 // [Link].
 func LinkBundle(bundle []byte) ([]byte, error) {
+	policy, data, err := unpack(bundle)
+	if err != nil {
+		return nil, err
+	}
+	return Link(policy, data)
+}
+
+// unpack returns the module of a bundle, and its data.
+func unpack(bundle []byte) (policy, data []byte, err error) {
 	unpacked, err := gzip.NewReader(bytes.NewReader(bundle))
 	if err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, nil, fmt.Errorf("bundle: %w", err)
 	}
-	var policy, data []byte
 	for files := tar.NewReader(unpacked); ; {
 		h, err := files.Next()
 		if err == io.EOF {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("bundle: %w", err)
+			return nil, nil, fmt.Errorf("bundle: %w", err)
 		}
 		var to *[]byte
 		most := int64(maxData)
@@ -123,16 +130,16 @@ func LinkBundle(bundle []byte) ([]byte, error) {
 			continue
 		}
 		if h.Size > most {
-			return nil, fmt.Errorf("bundle: %s of %d bytes exceeds %d", h.Name, h.Size, most)
+			return nil, nil, fmt.Errorf("bundle: %s of %d bytes exceeds %d", h.Name, h.Size, most)
 		}
 		if *to, err = io.ReadAll(files); err != nil {
-			return nil, fmt.Errorf("bundle: %w", err)
+			return nil, nil, fmt.Errorf("bundle: %w", err)
 		}
 	}
 	if policy == nil {
-		return nil, errors.New("bundle: no /policy.wasm")
+		return nil, nil, errors.New("bundle: no /policy.wasm")
 	}
-	return Link(policy, data)
+	return policy, data, nil
 }
 
 // runOPA runs OPA in dir and returns what it prints.

@@ -42,13 +42,20 @@ func (e *BuiltinError) Error() string {
 // A policy that calls a function it may not call is a [*BuiltinError]. Link keeps
 // neither argument.
 func Link(policy, data []byte) ([]byte, error) {
+	wasm, _, err := link(policy, data)
+	return wasm, err
+}
+
+// link is Link, which also returns the contents of the section "name" that the guest does
+// not have.
+func link(policy, data []byte) (wasm, names []byte, err error) {
 	m, err := wasmbin.Decode(policy)
 	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
+		return nil, nil, fmt.Errorf("policy: %w", err)
 	}
 	l := &linker{m: m, funcs: map[string]uint32{}}
 	if err := l.read(); err != nil {
-		return nil, fmt.Errorf("policy: not as OPA compiles: %w", err)
+		return nil, nil, fmt.Errorf("policy: not as OPA compiles: %w", err)
 	}
 	var unknown []string
 	for _, b := range l.builtins {
@@ -58,12 +65,12 @@ func Link(policy, data []byte) ([]byte, error) {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		return nil, &BuiltinError{unknown}
+		return nil, nil, &BuiltinError{unknown}
 	}
 	a := newAdapter(l, bytes.TrimSpace(data))
 	code, err := l.code(a)
 	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
+		return nil, nil, fmt.Errorf("policy: %w", err)
 	}
 	out := slices.Clone(m.Bytes()[:8])
 	out = section(out, secType, extended(l.raw(secType), a.types...))
@@ -81,9 +88,9 @@ func Link(policy, data []byte) ([]byte, error) {
 	out = section(out, secCode, code)
 	out = section(out, secData, extended(l.raw(secData), append([]byte{passive}, text(string(a.blob))...)))
 	if _, err := wasmbin.Decode(out); err != nil {
-		return nil, fmt.Errorf("policy: linked: %w", err)
+		return nil, nil, fmt.Errorf("policy: linked: %w", err)
 	}
-	return out, nil
+	return out, l.functionNames(), nil
 }
 
 // A builtin is a function that the policy asks its host for, by number.
@@ -235,6 +242,38 @@ func (l *linker) index(f uint32) uint32 {
 		return f - n + l.imported
 	}
 	return l.stands[l.names[f]]
+}
+
+// functionNames returns the contents of a section "name" that has the names of OPA's
+// functions by their new numbers.
+func (l *linker) functionNames() []byte {
+	var list []byte
+	kept := uint32(0)
+	for _, b := range l.m.Custom("name") {
+		for len(b) > 0 { // Decode has read it
+			id := b[0]
+			size, n := binary.Uvarint(b[1:])
+			sub := b[1+n : 1+n+int(size)]
+			b = b[1+n+int(size):]
+			if id != 1 {
+				continue
+			}
+			count, n := binary.Uvarint(sub)
+			sub = sub[n:]
+			for range count {
+				index, n := binary.Uvarint(sub)
+				length, k := binary.Uvarint(sub[n:])
+				end := n + k + int(length)
+				if index >= uint64(len(l.names)) && index < uint64(len(l.names)+len(l.m.Functions)) {
+					list = append(u32(list, l.index(uint32(index))), text(string(sub[n+k:end]))...)
+					kept++
+				}
+				sub = sub[end:]
+			}
+		}
+	}
+	list = append(u32(nil, kept), list...)
+	return append(u32([]byte{1}, uint32(len(list))), list...)
 }
 
 // code returns the code section: OPA's functions with new numbers, then the adapter's.

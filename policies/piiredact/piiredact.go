@@ -30,25 +30,13 @@ func Guard() guest.Guard[Settings] {
 	return guest.Guard[Settings]{Name: "pii-redact", Phases: phases, Mutates: phases, Check: Check, Judge: Judge}
 }
 
-var label = regexp.MustCompile(`^[0-9A-Za-z_-]{1,40}$`)
-
 // Check refuses expressions that are none, and settings that take nothing out.
 func Check(s Settings) error {
 	var errs []error
 	if len(s.Kinds)+len(s.Patterns) == 0 {
 		errs = append(errs, errors.New("want kinds or patterns"))
 	}
-	for name, expr := range s.Patterns {
-		re, err := regexp.Compile(expr)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("patterns.%s: %w", name, err))
-		case re.MatchString(""):
-			errs = append(errs, fmt.Errorf("patterns.%s: %q matches the empty text", name, expr))
-		case !label.MatchString(name):
-			errs = append(errs, fmt.Errorf("patterns: name %q: want letters, digits, _ and -", name))
-		}
-	}
+	errs = append(errs, views.CheckPatterns(s.Patterns))
 	for _, p := range s.Keep {
 		if !strings.HasPrefix(p, "/") {
 			errs = append(errs, fmt.Errorf("keep %q: want a JSON pointer, such as /id", p))

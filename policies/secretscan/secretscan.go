@@ -5,7 +5,6 @@
 package secretscan
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -28,23 +27,7 @@ func Guard() guest.Guard[Settings] {
 }
 
 // Check refuses expressions that are none, or that match nothing at all.
-func Check(s Settings) error {
-	var errs []error
-	for name, expr := range s.Patterns {
-		re, err := regexp.Compile(expr)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("patterns.%s: %w", name, err))
-		case re.MatchString(""):
-			errs = append(errs, fmt.Errorf("patterns.%s: %q matches the empty text", name, expr))
-		case !label.MatchString(name):
-			errs = append(errs, fmt.Errorf("patterns: name %q: want letters, digits, _ and -", name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-var label = regexp.MustCompile(`^[0-9A-Za-z_-]{1,40}$`)
+func Check(s Settings) error { return views.CheckPatterns(s.Patterns) }
 
 // A form is what some secrets look like.
 type form struct {
