@@ -78,15 +78,19 @@ func (a artifactsOf) Read(_ context.Context, name string, version, offset int64,
 	if err != nil {
 		return nil, notThere(err)
 	}
-	data := []byte(part.Text)
-	if part.InlineData != nil {
-		data = part.InlineData.Data
+	if part.InlineData == nil { // of a text only what is asked for is copied
+		return []byte(window(part.Text, offset, n)), nil
 	}
+	return window(part.InlineData.Data, offset, n), nil
+}
+
+// window returns n bytes from an offset on, or those that there are.
+func window[T string | []byte](data T, offset int64, n int) T {
 	if offset < 0 || offset >= int64(len(data)) || n <= 0 {
-		return nil, nil
+		return data[:0]
 	}
 	data = data[offset:]
-	return data[:min(n, len(data))], nil
+	return data[:min(n, len(data))]
 }
 
 func (a artifactsOf) Save(_ context.Context, name, mime string, data []byte) (int64, error) {
