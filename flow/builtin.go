@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func (t *loadArtifacts) Run(_ *ToolContext, permit Permit) (Outcome, error) {
 	var args struct {
 		Names []string `json:"artifact_names"`
 	}
-	if err := json.Unmarshal(permit.Args(), &args); err != nil {
+	if err := abi.DecodeKnown(permit.Args(), &args); err != nil {
 		return Outcome{}, err
 	}
 	result, err := abi.Marshal(map[string]any{"artifact_names": append([]string{}, args.Names...)})
@@ -99,7 +98,7 @@ func (t *loadMemory) Run(ctx *ToolContext, permit Permit) (Outcome, error) {
 	var args struct {
 		Query string `json:"query"`
 	}
-	if err := json.Unmarshal(permit.Args(), &args); err != nil {
+	if err := abi.DecodeKnown(permit.Args(), &args); err != nil {
 		return Outcome{}, err
 	}
 	found, err := ctx.SearchMemory(args.Query)

@@ -16,6 +16,7 @@ type DirectCall struct {
 	Tool  string         // a name as the agent's model would use it
 	Args  map[string]any // nil means none; not kept
 	Roles []string       // of the user, as the host authenticated them; for guards
+	By    string         // who makes the call, as the host authenticated them; default the session's user
 }
 
 // Call makes one call of an agent's tool in an existing session, as if the agent's
@@ -52,7 +53,7 @@ func (r *Runner) call(ctx context.Context, key session.Key, in DirectCall, yield
 	if err != nil {
 		return err
 	}
-	run := r.newRun(key, sess, Input{Roles: in.Roles})
+	run := r.newRun(key, sess, Input{Roles: in.Roles, By: in.By})
 	run.id = "e-" + newID()
 	p := place{run: run}
 	if agent.Mode == Task {

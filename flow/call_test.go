@@ -92,3 +92,27 @@ func TestDirectCallAsks(t *testing.T) {
 		t.Errorf("approved: %d calls", len(witness.Calls()))
 	}
 }
+
+// A direct call is its maker's: whom it acts for, and who made it, do not decide it
+// where two people are wanted.
+func TestDirectCallFourEyes(t *testing.T) {
+	for by, want := range map[string]string{"cid": "cid", "": "ada"} {
+		p := &pendingCall{world: newWorld(t), tool: tool("pay")}
+		p.tool.Describe.Confirm = true
+		p.agent.Tools = []flow.Tool{p.tool}
+		p.cfg.FourEyes = true
+		p.asks = p.call(flow.DirectCall{Tool: "pay", By: by}).questions()[0].ID
+		if q := p.question(); q.AskedBy != want {
+			t.Errorf("made by %q, asked by %q, want %q", by, q.AskedBy, want)
+		}
+		for _, who := range []string{want, "ada"} {
+			d := p.decision(true)
+			d.By = who
+			_, err := p.decide(d)
+			wantCode(t, who+" decides", err, abi.Forbidden)
+		}
+		if _, err := p.decide(p.decision(true)); err != nil {
+			t.Errorf("bo decides: %v", err)
+		}
+	}
+}

@@ -422,3 +422,45 @@ func TestConsumerStopsInALongRun(t *testing.T) {
 		}
 	}
 }
+
+// A run that ends before its question is stored asks nothing, and nothing of it can be
+// approved. A question that is stored waits for a person, whatever became of the run.
+func TestCancelledAsItAsks(t *testing.T) {
+	for _, c := range []struct {
+		at      string
+		pending int
+	}{{"guard", 0}, {"asked", 1}} {
+		t.Run(c.at, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			w := newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`)))
+			pay := tool("pay")
+			pay.Describe.Confirm = true
+			w.agent.Tools = []flow.Tool{pay}
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseCall}}}
+			w.cfg.Observer = flow.Observer{
+				Decided: func(flow.CallInfo, *flow.Decision) {
+					if c.at == "guard" {
+						cancel()
+					}
+				},
+				Asked: func(session.Question) { cancel() },
+			}
+			w.runIn(ctx, flow.Text("pay"))
+			qs, err := w.store.Questions(t.Context(), home)
+			if err != nil || len(qs) != c.pending || len(w.records("confirmation.asked")) != c.pending {
+				t.Fatalf("%d questions, %v, audited %+v; want %d", len(qs), err, w.records("confirmation.asked"), c.pending)
+			}
+			w.cfg.Observer = flow.Observer{}
+			for _, q := range qs {
+				if _, err := w.runner().Decide(t.Context(), home, q.ID, session.Decision{Approve: true, By: "bo", Via: "desk", ArgsSHA256: q.ArgsSHA256}); err != nil {
+					t.Error(err)
+				}
+			}
+			w.resume()
+			if ran := len(pay.Calls()); ran != c.pending {
+				t.Errorf("the handler ran %d times, want %d", ran, c.pending)
+			}
+		})
+	}
+}

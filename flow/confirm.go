@@ -49,10 +49,7 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 		if err := c.audit(c.ctx, refusalRecord(q, q.By, abi.ConfirmationMismatch, "not what was approved: "+differs)); err != nil {
 			return &CallError{Code: abi.StorageUnavailable, Err: err}
 		}
-		if needed {
-			return c.ask(d)
-		}
-		return nil // the tool asked by itself, and will ask again
+		return c.ask(d) // even if nobody would ask now: what was decided was another call
 	}
 	c.spends = q.ID
 	return nil
@@ -87,6 +84,56 @@ func (c *call) ask(d *Decision) error {
 		return &CallError{Code: abi.ConfirmationPending, Err: err}
 	}
 	return &CallError{Code: abi.ConfirmationPending, Text: fmt.Sprintf("error tool %q requires confirmation, please approve or reject", c.fc.Name)}
+}
+
+// mayComeAgain reports whether the error that kept an approved call from being made
+// says nothing about the call: it could not be recorded, or its run came to an end.
+// Its approval is as good as before.
+func mayComeAgain(err error) bool {
+	denied, ok := errors.AsType[*denial](err)
+	if ok {
+		err = denied.err
+	}
+	return isCode(err, abi.StorageUnavailable) || isCode(err, abi.Cancelled) || isCode(err, abi.BudgetExhausted)
+}
+
+// spendUnmade spends the approval of a call that has come to its end without having
+// been made, because a guard denied it or a hook answered: what the model is told of
+// it is its end, and nothing may make it later. If that cannot be recorded, or if
+// another run was faster, the error is the call's.
+func (c *call) spendUnmade(response map[string]any, cause error) *CallError {
+	ap := c.approval
+	if ap == nil || !ap.answer.Confirmed || ap.ended != nil || c.begun || c.asked != nil || c.again || mayComeAgain(cause) || isCode(cause, abi.ConfirmationDecided) {
+		return nil
+	}
+	ctx := context.WithoutCancel(c.ctx)
+	end := session.CallEnd{State: session.CallDenied, Code: string(codeOf(cause)), Ended: c.cfg.Now()}
+	if cause == nil { // a hook has answered
+		data, err := abi.Marshal(response)
+		if err != nil {
+			return &CallError{Code: abi.GuestOutputInvalid, Err: err}
+		}
+		end.State, end.Result = session.CallDone, data
+	}
+	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
+	err := c.store.BeginCall(ctx, session.Call{Session: c.key, ID: id, Agent: c.agent.Name, Tool: c.fc.Name,
+		Module: c.spec.Module, ArgsSHA256: c.info.ArgsSHA256, Approval: ap.question.ID, Began: c.cfg.Now()})
+	if errors.Is(err, session.ErrUsed) || errors.Is(err, session.ErrExists) {
+		denied, _ := errors.AsType[*denial](c.spentElsewhere(err))
+		return denied.err
+	}
+	if err == nil {
+		err = c.store.EndCall(ctx, c.key, id, end)
+	}
+	if err == nil {
+		rec := questionRecord("confirmation.used", ap.question, ap.question.By)
+		rec.Code, rec.Why = end.Code, "the call was not made"
+		err = c.audit(ctx, rec)
+	}
+	if err != nil {
+		return &CallError{Code: abi.StorageUnavailable, Err: err}
+	}
+	return nil
 }
 
 // questionEvent asks the client: one call of adk_request_confirmation for each question.
@@ -153,6 +200,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	alone := onlyAnswers(ev.Content)
 	var groups []*answeredCalls
 	events := s.events()
 	for _, q := range questions {
@@ -162,17 +210,17 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		}
 		a := answers[i]
 		answers = slices.Delete(answers, i, i+1)
-		s.goesOnFor(q)
 		if q.Agent != s.agent.Name {
 			continue // the agent that asked deals with it
 		}
-		ap, err := s.approval(ctx, questions, q, a)
+		ap, err := s.approval(ctx, questions, q, a, alone)
 		if err != nil {
 			return false, err
 		}
 		if ap == nil {
 			continue
 		}
+		s.goesOnFor(q)
 		given, err := abi.Unmarshal(q.Given)
 		if err != nil {
 			return false, fmt.Errorf("question %s: %w", q.ID, err)
@@ -235,10 +283,13 @@ func (s *step) firstToResume(ev *session.Event) bool {
 // approval takes an answer to a question and returns what the question's call is to
 // be dispatched with. It returns nil if the answer does not count, which is audited
 // and otherwise ignored. What was decided before may be said again as long as its
-// call has not been made, or told of: a run may have ended in between.
-func (s *step) approval(ctx context.Context, questions []session.Question, q session.Question, a answer) (*approval, error) {
+// call has not been made, or told of: a run may have ended in between. alone says
+// that its message holds nothing but answers.
+func (s *step) approval(ctx context.Context, questions []session.Question, q session.Question, a answer, alone bool) (*approval, error) {
 	ap := &approval{question: q, answer: session.Confirmation{Hint: q.Hint, Confirmed: a.decision.Approve, Payload: a.payload}}
 	switch {
+	case s.cfg.FourEyes && !alone:
+		return nil, s.audit(ctx, refusalRecord(q, s.by, abi.Forbidden, "four eyes: an answer comes in a message of its own"))
 	case superseded(questions, q):
 		return nil, s.audit(ctx, refusalRecord(q, s.by, abi.ConfirmationMismatch, "the call was asked about again"))
 	case q.State == session.Approved && a.repeats(q), q.State == session.Rejected && !a.decision.Approve && s.answeredOnce(q.ID):
@@ -266,8 +317,16 @@ func (s *step) approval(ctx context.Context, questions []session.Question, q ses
 	return ap, nil
 }
 
+// onlyAnswers reports whether a message holds answers to questions and nothing else.
+func onlyAnswers(c *genai.Content) bool {
+	return !slices.ContainsFunc(parts(c), func(p *genai.Part) bool {
+		return p != nil && (p.FunctionResponse == nil || p.FunctionResponse.Name != confirmationCall)
+	})
+}
+
 // goesOnFor makes whoever started the run that asked the one who asks what comes up
-// next: an answer does not start a run.
+// next: an answer that counts does not start a run. One that does not count, and one
+// that comes with other words where four eyes are wanted, does, and its sender asks.
 func (r *run) goesOnFor(q session.Question) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,8 +361,9 @@ func (s *step) newestUserEvent() *session.Event {
 	return nil
 }
 
-// answers reads the answers to questions in a user's event. Only the literal
-// true approves, false or nothing rejects, and anything else is no answer.
+// answers reads the answers to questions in a user's event. Only the literal true
+// approves, only the literal false rejects, and anything else, nothing included, is
+// no answer.
 func (s *step) answers(ev *session.Event) ([]answer, error) {
 	var out []answer
 	for _, r := range ev.Responses() {
@@ -323,7 +383,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 			m = inner
 		}
 		confirmed, isBool := m["confirmed"].(bool)
-		if _, there := m["confirmed"]; there && !isBool {
+		if !isBool {
 			s.cfg.Logger.Warn("answer to a question is neither true nor false", "question", r.ID)
 			continue
 		}

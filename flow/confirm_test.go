@@ -150,11 +150,11 @@ func TestAnswers(t *testing.T) {
 		{`{"response":" {\"confirmed\" : true , \"payload\": 1 } "}`, session.Used, false},
 		{`{"confirmed":false}`, session.Rejected, false},
 		{`{"response":"{\"confirmed\":false}"}`, session.Rejected, false},
-		{`{}`, session.Rejected, false},
-		{`null`, session.Rejected, false},
-		{`{"payload":{"confirmed":true}}`, session.Rejected, false},
-		{`{"Confirmed":true}`, session.Rejected, false},
-		{`{"toolConfirmation":{"confirmed":true}}`, session.Rejected, false},
+		{`{}`, session.Pending, false},
+		{`null`, session.Pending, false},
+		{`{"payload":{"confirmed":true}}`, session.Pending, false},
+		{`{"Confirmed":true}`, session.Pending, false},
+		{`{"toolConfirmation":{"confirmed":true}}`, session.Pending, false},
 		{`{"confirmed":"true"}`, session.Pending, false},
 		{`{"confirmed":1}`, session.Pending, false},
 		{`{"confirmed":{"confirmed":true}}`, session.Pending, false},
@@ -163,12 +163,13 @@ func TestAnswers(t *testing.T) {
 		{`{"response":"{\"confirmed\":\"true\"}"}`, session.Pending, false},
 		{`{"response":{"confirmed":true}}`, session.Pending, true},
 		{`{"response":true}`, session.Pending, true},
+		{`{"response":"{}"}`, session.Pending, false},
 		{`{"response":"true"}`, session.Pending, true},
 		{`{"response":"{\"confirmed\":true"}`, session.Pending, true},
 		{`{"response":"{\"confirmed\":true} {}"}`, session.Pending, true},
 		{`{"response":"{\"confirmed\":false,\"confirmed\":true}"}`, session.Pending, true},
 		{`{"response":"{\"confirmed\":true}","confirmed":false}`, session.Rejected, false},
-		{`{"response":"{\"response\":\"{\\\"confirmed\\\":true}\"}"}`, session.Rejected, false},
+		{`{"response":"{\"response\":\"{\\\"confirmed\\\":true}\"}"}`, session.Pending, false},
 	} {
 		t.Run(c.response, func(t *testing.T) {
 			p := askFirst(t, nil)
@@ -280,8 +281,8 @@ func TestGuardsOnResume(t *testing.T) {
 	if asked[0].Facts.Approved != nil {
 		t.Error("a guard was told of an approval before there was one")
 	}
-	if p.question().State != session.Approved {
-		t.Errorf("question is %s", p.question().State)
+	if calls := p.calls(); p.question().State != session.Used || len(calls) != 1 || calls[0].State != session.CallDenied || calls[0].Code != "policy_denied" {
+		t.Errorf("question is %s, calls %+v", p.question().State, calls)
 	}
 }
 

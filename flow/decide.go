@@ -252,7 +252,7 @@ func (r *Runner) leftBehind(events []*session.Event, calls []session.Call, q ses
 		return nil // nothing spends an approval without a message
 	}
 	for _, ev := range events[from+1:] {
-		if slices.ContainsFunc(ev.Responses(), func(r *genai.FunctionResponse) bool { return r.ID == q.Call }) {
+		if ev.InvocationID == q.Run && slices.ContainsFunc(ev.Responses(), func(r *genai.FunctionResponse) bool { return r.ID == q.Call }) {
 			return nil
 		}
 	}

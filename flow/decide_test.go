@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,7 +183,8 @@ func TestDecideNeeds(t *testing.T) {
 }
 
 // Of a hundred decisions one counts, all are audited, and however many go on with
-// it, the call runs once if it was approved.
+// it, the call runs once if it was approved. A third of them comes from where the
+// question has expired, and never counts.
 func TestHundredDecisions(t *testing.T) {
 	const many = 100
 	p := askFirst(t, func(p *pendingCall) {
@@ -190,7 +192,10 @@ func TestHundredDecisions(t *testing.T) {
 			p.model.Steps = append(p.model.Steps, flowtest.Say("done"))
 		}
 	})
-	r := p.runner()
+	inTime := p.runner()
+	expires := p.question().Expires
+	p.cfg.Now = func() time.Time { return expires.Add(1) }
+	tooLate := p.runner()
 	args := p.question().ArgsSHA256
 	start := make(chan struct{})
 	var wg sync.WaitGroup
@@ -199,15 +204,22 @@ func TestHundredDecisions(t *testing.T) {
 	for i := range many {
 		wg.Go(func() {
 			<-start
+			r := inTime
+			if i%3 == 2 {
+				r = tooLate
+			}
 			d := session.Decision{Approve: i%2 == 0, By: fmt.Sprint(i), Via: "desk", ArgsSHA256: args}
 			_, err := r.Decide(t.Context(), home, p.asks, d)
-			if refused, ok := errors.AsType[*flow.DecisionError](err); err != nil && (!ok || refused.Code != abi.ConfirmationDecided || refused.Question.By == "") {
-				t.Errorf("decision %d: %v", i, err)
-			}
-			if err == nil {
+			refused, ok := errors.AsType[*flow.DecisionError](err)
+			switch {
+			case err == nil && r == inTime:
 				mu.Lock()
 				won = append(won, d.By)
 				mu.Unlock()
+			case ok && refused.Code == abi.ConfirmationDecided && refused.Question.By != "":
+			case ok && refused.Code == abi.ConfirmationExpired && r == tooLate:
+			default:
+				t.Errorf("decision %d: %v", i, err)
 			}
 			for _, err := range r.Resume(t.Context(), home, flow.Input{}) {
 				if err != nil {
@@ -287,6 +299,75 @@ func TestFourEyes(t *testing.T) {
 	}
 }
 
+// Nobody has their own wish pass for somebody else's by answering a question of
+// theirs: an answer that does not count, or that comes with a wish, starts a run of
+// whoever sent it, who then does not decide what comes of it.
+func TestFourEyesBehindAnAnswer(t *testing.T) {
+	wish := genai.NewPartFromText("pay mallory a million")
+	for name, c := range map[string]struct {
+		before func(*pendingCall) // what became of the question before
+		answer string
+		with   *genai.Part
+		counts bool
+	}{
+		"an answer to what is over":           {func(p *pendingCall) { p.decideAs("bo", false); p.resume() }, `{"confirmed":true}`, nil, false},
+		"one that is none":                    {nil, `{"confirmed":"yes"}`, nil, false},
+		"a wish with an answer that is none":  {nil, `{"confirmed":"yes"}`, wish, false},
+		"a wish with a rejection":             {nil, `{"confirmed":false}`, wish, false},
+		"a wish with an approval":             {nil, `{"confirmed":true}`, wish, false},
+		"a wish with what bo has said before": {func(p *pendingCall) { p.decideAs("bo", true) }, `{"confirmed":true}`, wish, false},
+		"an approval":                         {nil, `{"confirmed":true}`, nil, true},
+		"a rejection":                         {nil, `{"confirmed":false}`, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pendingCall{world: newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`))), tool: tool("pay")}
+			p.tool.Describe.Confirm = true
+			p.agent.Tools = []flow.Tool{p.tool}
+			p.cfg.FourEyes = true
+			in := flow.Text("pay 1")
+			in.By = "cid"
+			p.asks = p.run(in).questions()[0].ID
+			if c.before != nil {
+				c.before(p)
+			}
+			p.model.Steps = append(p.model.Steps[:p.model.Requests()], flowtest.Call(call("c2", "pay", `{"to":"mallory"}`)), flowtest.Say("done"))
+			in = answer(p.asks, c.answer)
+			if c.with != nil {
+				in.Content.Parts = append(in.Content.Parts, c.with)
+			}
+			in.By = "mallory"
+			qs := p.run(in).questions()
+			if len(qs) != 1 {
+				t.Fatalf("%d questions", len(qs))
+			}
+			if ran := len(p.tool.Calls()); ran != 0 && !c.counts {
+				t.Errorf("the handler ran %d times", ran)
+			}
+			p.asks = qs[0].ID
+			want := map[bool]string{true: "cid", false: "mallory"}[c.counts]
+			if q := p.question(); q.AskedBy != want {
+				t.Errorf("asked by %q, want %q", q.AskedBy, want)
+			}
+			if !c.counts {
+				d := p.decision(true)
+				d.By = "mallory"
+				_, err := p.decide(d)
+				wantCode(t, "mallory decides", err, abi.Forbidden)
+			}
+		})
+	}
+}
+
+// decideAs decides what is asked.
+func (p *pendingCall) decideAs(who string, approve bool) {
+	p.t.Helper()
+	d := p.decision(approve)
+	d.By = who
+	if _, err := p.decide(d); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // An approval by one's own is worth nothing once four eyes are wanted.
 func TestFourEyesLater(t *testing.T) {
 	p := askFirst(t, nil)
@@ -349,6 +430,177 @@ func TestChangedAfterDecision(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever asked, and whether or not anybody would ask today: a call that differs
+// from what was approved is asked about again, and an approval is good for one call.
+func TestApprovedAndNotAskedAnyMore(t *testing.T) {
+	waits := func(ctx *flow.ToolContext, pass func()) (map[string]any, error) {
+		if ctx.Confirmation() != nil && ctx.Confirmation().Confirmed {
+			pass()
+			return nil, nil
+		}
+		return map[string]any{"status": "waiting"}, ctx.RequestConfirmation("sure?", nil)
+	}
+	asker := &flowtest.Guard{Label: "g", Answer: flowtest.Always(abi.Confirm("", "pay?"))}
+	mild := func(p *pendingCall) { p.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", Edition: "2"}} }
+	for name, c := range map[string]struct{ before, after func(*pendingCall) }{
+		"a guard asked, and its next version does not": {func(p *pendingCall) { p.cfg.Guards = []flow.Guard{asker} }, mild},
+		"a guard asked that is gone":                   {func(p *pendingCall) { p.cfg.Guards = []flow.Guard{asker} }, func(p *pendingCall) { p.cfg.Guards = nil }},
+		"the tool asked that is another now": {func(p *pendingCall) { p.tool.Describe.Confirm = true }, func(p *pendingCall) {
+			p.tool = tool("pay")
+			p.tool.Describe.Module = "sha256:2"
+			p.agent.Tools = []flow.Tool{p.tool}
+		}},
+		"a hook asked, then wrote other arguments": {func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(ctx *flow.ToolContext, c *flow.ToolCall) (map[string]any, error) {
+				return waits(ctx, func() { c.Args["n"] = json.Number("1000000") })
+			}}}
+		}, func(*pendingCall) {}},
+		"a hook asked, about another module": {func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(ctx *flow.ToolContext, _ *flow.ToolCall) (map[string]any, error) { return waits(ctx, func() {}) }}}
+		}, func(p *pendingCall) { p.tool.Describe.Module = "sha256:2" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pendingCall{world: newWorld(t, flowtest.Call(call("c1", "pay", `{"n":1}`))), tool: tool("pay")}
+			for range 4 {
+				p.model.Steps = append(p.model.Steps, flowtest.Say("done"))
+			}
+			p.agent.Tools = []flow.Tool{p.tool}
+			c.before(p)
+			old := p.say("pay").questions()[0].ID
+			p.asks = old
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			c.after(p)
+			o := p.resume()
+			if len(p.tool.Calls()) != 0 || len(o.questions()) != 1 {
+				t.Fatalf("the handler ran %q; %d new questions", p.tool.Calls(), len(o.questions()))
+			}
+			p.asks = o.questions()[0].ID
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				p.resume()
+				p.run(answer(old, `{"confirmed":true}`))
+				p.run(answer(p.asks, `{"confirmed":true}`))
+			}
+			if calls := p.calls(); len(p.tool.Calls()) != 1 || len(calls) != 1 || calls[0].Approval != p.asks || p.question().State != session.Used {
+				t.Errorf("the handler ran %q; calls %+v; the question is %s", p.tool.Calls(), calls, p.question().State)
+			}
+		})
+	}
+}
+
+// What the model was told of an approved call is the call's end, also if its handler
+// was never started: nothing makes it later, when nothing stands in its way any more.
+func TestToldAndNotMade(t *testing.T) {
+	hook := func(answer map[string]any, err error) func(*pendingCall) {
+		return func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(*flow.ToolContext, *flow.ToolCall) (map[string]any, error) { return answer, err }}}
+		}
+	}
+	for name, c := range map[string]struct {
+		stop  func(*pendingCall) // nil: the guard
+		guard func(context.Context, *abi.Question) (abi.Verdict, error)
+		told  string
+		state session.CallState
+	}{
+		"a guard denies":   {nil, flowtest.Always(abi.Deny("late", "not now")), `{"error":"policy_denied: not now"}`, session.CallDenied},
+		"a guard fails":    {nil, func(context.Context, *abi.Question) (abi.Verdict, error) { return abi.Verdict{}, errors.New("down") }, "policy_unavailable", session.CallDenied},
+		"a hook answers":   {hook(map[string]any{"paid": "by a hook"}, nil), nil, `{"paid":"by a hook"}`, session.CallDone},
+		"a hook fails":     {hook(nil, errors.New("no")), nil, `{"error":"no"}`, session.CallDenied},
+		"the tool is gone": {func(p *pendingCall) { p.agent.Tools = []flow.Tool{tool("other")} }, nil, "not found", session.CallDenied},
+		"the arguments do not fit any more": {func(p *pendingCall) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, c *flow.ToolCall) (map[string]any, error) {
+				c.Args["bad"] = func() {}
+				return nil, nil
+			}}}
+		}, nil, "args_invalid", session.CallDenied},
+		"the door panics": {func(p *pendingCall) {
+			witness := tool("pay")
+			witness.Describe.ConfirmIf = func(map[string]any) bool { panic("x") }
+			p.agent.Tools = []flow.Tool{witness}
+		}, nil, "tool_error", session.CallDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+			p := askFirst(t, func(p *pendingCall) { p.cfg.Guards = []flow.Guard{g} })
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			agent := p.agent
+			if c.stop != nil {
+				c.stop(p)
+			}
+			g.Answer = c.guard
+			if o := p.resume(); !contains(o.response("c1"), c.told) {
+				t.Fatalf("the model reads %s, want %s", o.response("c1"), c.told)
+			}
+			if q := p.question(); q.State != session.Used {
+				t.Errorf("the question is %s", q.State)
+			}
+			p.agent, g.Answer = agent, nil
+			requests := p.model.Requests()
+			if o := p.resume(); len(o.events) != 0 || p.model.Requests() != requests {
+				t.Errorf("went on once more: %d events", len(o.events))
+			}
+			if o := p.run(answer(p.asks, `{"confirmed":true}`)); o.response("c1") != "" {
+				t.Errorf("told once more: %s", o.response("c1"))
+			}
+			calls := p.calls()
+			if len(p.tool.Calls()) != 0 || len(calls) != 1 || calls[0].State != c.state || calls[0].Approval != p.asks {
+				t.Errorf("the handler ran %q; calls %+v", p.tool.Calls(), calls)
+			}
+			if r := p.records("confirmation.used"); len(r) != 1 || r[0].Why != "the call was not made" {
+				t.Errorf("audited %+v", r)
+			}
+		})
+	}
+}
+
+// A call that was not made because its run ended, or because that it is over could
+// not be recorded, keeps its approval.
+func TestNotMadeAndNotOver(t *testing.T) {
+	no := flowtest.Always(abi.Deny("late", "not now"))
+	for name, stop := range map[string]func(*pendingCall, *flowtest.Guard, context.CancelFunc){
+		"its run ends": func(p *pendingCall, _ *flowtest.Guard, cancel context.CancelFunc) {
+			p.agent.Hooks = []flow.Hooks{{BeforeTool: func(*flow.ToolContext, *flow.ToolCall) (map[string]any, error) { cancel(); return nil, nil }}}
+		},
+		"the store is down": func(p *pendingCall, g *flowtest.Guard, _ context.CancelFunc) {
+			p.store, g.Answer = beginless{p.store}, no
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+			p := askFirst(t, func(p *pendingCall) { p.cfg.Guards = []flow.Guard{g} })
+			if _, err := p.decide(p.decision(true)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			agent, store := p.agent, p.store
+			stop(p, g, cancel)
+			p.runIn(ctx, answer(p.asks, `{"confirmed":true}`))
+			if q := p.question(); q.State != session.Approved || len(p.tool.Calls()) != 0 {
+				t.Fatalf("the question is %s, the handler ran %q", q.State, p.tool.Calls())
+			}
+			p.agent, p.store, g.Answer = agent, store, nil
+			if o := p.resume(); o.response("c1") != okResponse || len(p.tool.Calls()) != 1 {
+				t.Errorf("response %s, %d calls", o.response("c1"), len(p.tool.Calls()))
+			}
+		})
+	}
+	t.Run("another run is faster", func(t *testing.T) {
+		g := &flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseCall}}
+		p := askFirst(t, func(p *pendingCall) { p.cfg.Guards = []flow.Guard{g} })
+		p.store, g.Answer = overtaken{p.store}, no
+		if o := p.run(answer(p.asks, `{"confirmed":true}`)); len(o.errs) > 0 || o.response("c1") != "" || len(p.records("confirmation.used")) != 0 {
+			t.Errorf("errors %v, response %q", o.errs, o.response("c1"))
+		}
+	})
 }
 
 // A decision that could not be audited does not count for a call until it is.
@@ -433,6 +685,39 @@ func TestLeftBehind(t *testing.T) {
 				t.Errorf("told twice: %d events", len(o.events))
 			}
 		})
+	}
+}
+
+// Models number their calls anew in each run: what another run says of a call with
+// the same id says nothing about the one that was left behind.
+func TestLeftBehindBesideTheSameID(t *testing.T) {
+	began := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+	now := began
+	p := askFirst(t, func(p *pendingCall) {
+		p.cfg.Now = func() time.Time { return now }
+		p.cfg.Limits.Wall = time.Minute
+	})
+	if _, err := p.decide(p.decision(true)); err != nil {
+		t.Fatal(err)
+	}
+	q := p.question()
+	event := func(id, author, run string, r *genai.FunctionResponse) *session.Event {
+		return &session.Event{ID: id, Author: author, InvocationID: run, Time: now, Response: session.Response{Content: &genai.Content{Role: genai.RoleUser,
+			Parts: []*genai.Part{{FunctionResponse: r}}}}}
+	}
+	if err := errors.Join(
+		p.store.Append(t.Context(), home, event("reply", "user", q.Run, answer(p.asks, `{"confirmed":true}`).Content.Parts[0].FunctionResponse)),
+		p.store.BeginCall(t.Context(), session.Call{Session: home, ID: session.CallID{Run: q.Run, Call: "c1"}, Tool: "pay", Approval: p.asks, Began: now}),
+		p.store.Append(t.Context(), home, event("other", "agent", "e-other", &genai.FunctionResponse{ID: "c1", Name: "pay", Response: map[string]any{"ok": true}})),
+	); err != nil {
+		t.Fatal(err)
+	}
+	now = began.Add(time.Minute + 1)
+	if o := p.resume(); !contains(o.errorOf("c1"), "outcome_unknown") || len(p.tool.Calls()) != 0 {
+		t.Errorf("the model reads %q; the handler got %q", o.errorOf("c1"), p.tool.Calls())
+	}
+	if o := p.resume(); len(o.events) != 0 {
+		t.Errorf("told twice: %d events", len(o.events))
 	}
 }
 

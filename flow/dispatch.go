@@ -146,7 +146,9 @@ type call struct {
 	grants  capability.Set
 	spends  string            // id of the question whose approval lets the call pass
 	asked   *session.Question // to be recorded
+	again   bool              // what kept the call from being made leaves its approval as it was
 	receipt any
+	begun   bool // its intent is recorded
 	ran     bool
 	refused bool
 	ended   *CallResult
@@ -190,6 +192,7 @@ func (c *call) do() {
 		}
 	}()
 	result, err := c.attemptIt()
+	c.again = mayComeAgain(err)
 	var denied *denial
 	cause := err
 	if errors.As(err, &denied) {
@@ -474,6 +477,7 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 		}
 		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
 	}
+	c.begun = true
 	if err := c.lastLook(); err != nil {
 		end := session.CallEnd{State: session.CallDenied, Code: string(err.Code), Ended: c.cfg.Now()}
 		if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
@@ -667,6 +671,10 @@ func (c *call) finish(response map[string]any, err error, silent bool) {
 	}
 	if confirmation, ok := c.set.RequestedConfirmations[c.fc.ID]; ok && c.asked == nil {
 		c.asked = c.newQuestion(confirmation.Hint)
+	}
+	if unspent := c.spendUnmade(response, err); unspent != nil {
+		c.set, c.asked = session.Actions{}, nil
+		response, err, silent = map[string]any{"error": modelText(unspent)}, unspent, isCode(unspent, abi.ConfirmationDecided)
 	}
 	c.response, c.silent = response, silent
 	c.ended = &CallResult{Code: codeOf(err), Err: err, Response: response, Receipt: c.receipt, Ran: c.ran, Took: since(c.began)}

@@ -1,11 +1,11 @@
 package flow
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -15,9 +15,9 @@ import (
 // NewTool returns a tool that is a Go function. In must be a struct or a map, or
 // a pointer to one. A schema that spec leaves out is inferred from the type, as
 // [jsonschema.For] does; arguments and result are checked against the schemas
-// by the dispatcher. A number that lands in an interface is a [json.Number], with
-// every digit that the model gave. The function runs in this process, without a
-// sandbox.
+// by the dispatcher. A member that In has in other letters only is refused. A number
+// that lands in an interface is a [json.Number], with every digit that the model gave.
+// The function runs in this process, without a sandbox.
 //
 // A spec without a name, a type without a schema and a nil function are mistakes
 // of the program, and panic.
@@ -60,10 +60,8 @@ func (t *funcTool[In, Out]) Spec() *Spec { return &t.spec }
 
 func (t *funcTool[In, Out]) Run(ctx *ToolContext, permit Permit) (Outcome, error) {
 	var in In
-	d := json.NewDecoder(bytes.NewReader(permit.Args()))
-	d.UseNumber()
-	if err := d.Decode(&in); err != nil {
-		return Outcome{}, &CallError{Code: abi.ArgsInvalid, Text: fmt.Sprintf("%s: %v", abi.ArgsInvalid, err)}
+	if err := abi.DecodeKnown(permit.Args(), &in); err != nil {
+		return Outcome{}, &CallError{Code: abi.ArgsInvalid, Text: fmt.Sprintf("%s: %s", abi.ArgsInvalid, strings.TrimPrefix(err.Error(), "document: "))}
 	}
 	out, err := t.handle(ctx, in)
 	if err != nil {

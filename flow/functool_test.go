@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/flowtest"
 )
@@ -76,7 +78,7 @@ func TestTypedTools(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, flowtest.Call(call("c1", "tool", c.args)))
-			w.agent.Tools = []flow.Tool{c.tool}
+			w.agent.Tools, w.cfg.Artifacts = []flow.Tool{c.tool}, flow.NewMemoryArtifacts()
 			if got := w.say("go").response("c1"); got != c.want && !(strings.HasPrefix(c.want, `{"error"`) && strings.HasPrefix(got, strings.TrimSuffix(c.want, "}"))) {
 				t.Errorf("response %s, want %s", got, c.want)
 			}
@@ -125,5 +127,56 @@ func TestToolsThatCannotBe(t *testing.T) {
 			}()
 			make()
 		})
+	}
+}
+
+// What a handler reads is what guards and people have read: a name in other letters is
+// not the name, whatever the schema allows.
+func TestTypedToolsReadExactNames(t *testing.T) {
+	type inner struct {
+		IBAN string `json:"iban"`
+	}
+	type in struct {
+		User string           `json:"user"`
+		To   []inner          `json:"to"`
+		By   map[string]inner `json:"by"`
+	}
+	for args, want := range map[string]string{
+		`{"user":"ada"}`:                                "",
+		`{"user":"ada","other":{"USER":"x"}}`:           "",
+		`{"by":{"USER":{"iban":"1"}}}`:                  "",
+		`{"USER":"mallory"}`:                            `unknown member "USER"`,
+		`{"user":"ada","User":"mallory"}`:               `unknown member "User"`,
+		`{"user":"ada","u\u017fer":"mallory"}`:          "unknown member",
+		`{"to":[{"iban":"1"},{"iban":"2","IBAN":"3"}]}`: `unknown member "IBAN"`,
+		`{"by":{"a":{"Iban":"3"}}}`:                     `unknown member "Iban"`,
+	} {
+		w := newWorld(t, flowtest.Call(call("c1", "pay", args)))
+		ran := 0
+		w.agent.Tools = []flow.Tool{flow.NewTool(flow.Spec{Name: "pay", Input: &jsonschema.Schema{Type: "object"}}, func(*flow.ToolContext, in) (string, error) {
+			ran++
+			return "ok", nil
+		})}
+		o := w.say("go")
+		if got := o.errorOf("c1"); want == "" && (got != "" || ran != 1) || want != "" && (ran != 0 || !strings.HasPrefix(got, "args_invalid: ") || !strings.Contains(got, want)) {
+			t.Errorf("%s: the model reads %q, the handler ran %d times; want %q", args, got, ran, want)
+		}
+	}
+}
+
+// So do the tools of the runtime itself.
+func TestBuiltinToolsReadExactNames(t *testing.T) {
+	for _, c := range []struct {
+		tool flow.Tool
+		args string
+	}{
+		{flow.LoadArtifacts(), `{"artifact_names":["a"],"Artifact_Names":["b"]}`},
+		{flow.LoadMemory(), `{"query":"a","QUERY":"b"}`},
+	} {
+		w := newWorld(t, flowtest.Call(call("c1", c.tool.Spec().Name, c.args)))
+		w.agent.Tools, w.cfg.Artifacts = []flow.Tool{c.tool}, flow.NewMemoryArtifacts()
+		if got := w.say("go").errorOf("c1"); !strings.Contains(got, "unknown member") {
+			t.Errorf("%s: the model reads %q", c.args, got)
+		}
 	}
 }

@@ -20,6 +20,9 @@ func (s *step) merge(ctx context.Context, calls []*call) *batch {
 			c.withhold(&CallError{Code: abi.Cancelled})
 			c.silent = c.spec.task // the next run asks
 		}
+		if c.asked != nil && ctx.Err() != nil { // a run that has ended asks nobody
+			c.withhold(gaveUp(ctx))
+		}
 		if c.asked != nil {
 			if err := s.recordQuestion(ctx, c.asked); err != nil {
 				s.cfg.Logger.Error("question not recorded", "tool", c.fc.Name, "err", err)

@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +100,7 @@ func (r *run) judgeMessage(ctx context.Context, agent string, message *genai.Con
 }
 
 // judgeCompletion asks about a result that comes with a message. One that is
-// refused becomes an error.
+// refused, or has parts beside the response that guards judge, becomes an error.
 func (r *run) judgeCompletion(ctx context.Context, agent string, resp *genai.FunctionResponse) {
 	q := r.question(abi.PhaseResult, agent, 0)
 	q.Call = &abi.CallFacts{ID: resp.ID, Tool: resp.Name, Effects: abi.Once, Args: json.RawMessage("{}")}
@@ -130,7 +129,11 @@ func (r *run) judgeCompletion(ctx context.Context, agent string, resp *genai.Fun
 			resp.Response = v.(map[string]any) // an object: judgeText checked
 		}
 	}
+	if judges := func(g Guard) bool { return slices.Contains(g.Phases(), abi.PhaseResult) }; refused == nil && len(resp.Parts) > 0 && slices.ContainsFunc(r.cfg.Guards, judges) {
+		refused = &CallError{Code: abi.PolicyUnavailable, Err: fmt.Errorf("result of call %s: %d parts beside its response, which no guard can judge", resp.ID, len(resp.Parts))}
+	}
 	if refused != nil {
+		r.cfg.Logger.Warn("result refused", "call", resp.ID, "err", refused)
 		resp.Response, resp.Parts = map[string]any{"error": modelText(refused)}, nil
 	}
 }
@@ -228,8 +231,17 @@ func (r *run) judgeRequest(ctx context.Context, agent string, step int, req *Req
 	if err != nil {
 		return &CallError{Code: abi.PolicyUnavailable, Err: fmt.Errorf("request: %w", err)}
 	}
+	var before *requestDocument
+	given := doc
 	doc, rewritten, _, refused := r.judgeText(ctx, r.question(abi.PhaseRequest, agent, step), doc, func(doc json.RawMessage) error {
-		_, err := decodeExact[requestDocument](doc)
+		edited, err := decodeExact[requestDocument](doc)
+		if err == nil && before == nil {
+			before, err = decodeExact[requestDocument](given)
+		}
+		if err == nil {
+			err = narrowsRequest(before, edited)
+		}
+		before = edited
 		return err
 	})
 	if refused == nil && rewritten {
@@ -245,16 +257,17 @@ func (r *run) judgeResponse(ctx context.Context, agent string, step int, resp *s
 	cleanText(resp.Content)
 	q := r.question(abi.PhaseResponse, agent, step)
 	q.Partial = resp.Partial
-	doc, rewritten, hold, refused := r.judgeText(ctx, q, resp, func(doc json.RawMessage) error {
-		_, err := decodeExact[session.Response](doc)
+	edited := resp
+	_, rewritten, hold, refused := r.judgeText(ctx, q, resp, func(doc json.RawMessage) error {
+		before := edited
+		var err error
+		if edited, err = decodeExact[session.Response](doc); err == nil {
+			err = narrowsResponse(before, edited)
+		}
 		return err
 	})
 	if refused != nil || !rewritten {
 		return resp, hold, refused
-	}
-	edited, err := decodeExact[session.Response](doc)
-	if err != nil {
-		return nil, 0, &CallError{Code: abi.PolicyUnavailable, Err: err}
 	}
 	edited.Partial = resp.Partial
 	return edited, hold, nil
@@ -359,8 +372,6 @@ func (m judgedModel) Generate(ctx context.Context, req *Request, stream bool) it
 
 // decodeExact decodes what a guest or guard wrote; numbers keep their text.
 func decodeExact[T any](raw json.RawMessage) (*T, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
 	v := new(T)
-	return v, d.Decode(v)
+	return v, abi.DecodeKnown(raw, v)
 }

@@ -2,6 +2,7 @@ package flow_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -267,6 +268,40 @@ func TestCompletionIsJudged(t *testing.T) {
 				t.Errorf("asked %+v", q)
 			}
 		})
+	}
+}
+
+// What a result brings beside its document no guard can judge, so it does not pass
+// where results are judged.
+func TestCompletionWithParts(t *testing.T) {
+	result := &flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResult}}
+	for name, c := range map[string]struct {
+		guards, monitors []flow.Guard
+		passes           bool
+	}{
+		"results are judged":       {[]flow.Guard{result}, nil, false},
+		"others are judged":        {[]flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseCall, abi.PhaseMessage}}}, nil, true},
+		"results are only watched": {nil, []flow.Guard{result}, true},
+		"nothing is judged":        {nil, nil, true},
+	} {
+		w := newWorld(t, flowtest.Call(call("c1", "slow", `{"n":1}`)))
+		slow := handler("slow", func(*flow.ToolContext, json.RawMessage) (string, error) { return `{"status":"begun"}`, nil })
+		slow.Describe.LongRunning = true
+		w.agent.Tools = []flow.Tool{slow}
+		w.say("go")
+		w.cfg.Guards, w.cfg.Monitors = c.guards, c.monitors
+		shown := ""
+		w.model.OnRequest = func(req *flow.Request, _ bool) { shown = toJSON(t, req.Contents) }
+		secret := []byte("the secret")
+		o := w.run(flow.Input{Content: &genai.Content{Role: genai.RoleUser, Parts: []*genai.Part{{FunctionResponse: &genai.FunctionResponse{ID: "c1", Name: "slow",
+			Response: map[string]any{"text": "fine"}, Parts: []*genai.FunctionResponsePart{{InlineData: &genai.FunctionResponseBlob{MIMEType: "text/plain", Data: secret}}}}}}}})
+		out := base64.StdEncoding.EncodeToString(secret)
+		if got := strings.Contains(shown, out); got != c.passes || len(o.errs) > 0 || strings.Contains(toJSON(t, w.stored().Events), out) != c.passes {
+			t.Errorf("%s: errors %v, the model was shown %s", name, o.errs, shown)
+		}
+		if !c.passes && !strings.Contains(shown, "policy_unavailable") {
+			t.Errorf("%s: the model was shown %s", name, shown)
+		}
 	}
 }
 

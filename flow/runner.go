@@ -42,7 +42,7 @@ type Config struct {
 	Logger     *slog.Logger // nil: silent
 	Limits     Limits
 	Expires    time.Duration // how long a question to a person stays open; default 24 h
-	FourEyes   bool          // whoever started a run, and whom it runs for, may not decide its questions
+	FourEyes   bool          // whoever started a run, and whom it runs for, may not decide its questions; an answer comes in a message of its own
 	Now        func() time.Time
 }
 

@@ -102,7 +102,7 @@ type frameKey struct{}
 
 func newFrame(ctx context.Context, m *Module, c *Call) *frame {
 	f := &frame{module: m, call: c, parent: ctx, now: c.Now}
-	f.limits = c.Limits.or(DefaultLimits(kindOf(c)))
+	f.limits = c.Limits.Or(DefaultLimits(kindOf(c)))
 	f.guard = kindOf(c) != abi.KindTool && c.Kind != abi.KindHook
 	f.memory.limit = f.limits.MemoryBytes
 	f.logs = logs{frame: f, left: f.limits.LogBytes}

@@ -34,7 +34,7 @@ var (
 		InputBytes: 4 << 20, OutputBytes: 1 << 20,
 		HostCalls: 1000, StoredBytes: 16 << 20, LogBytes: 64 << 10, HTTPRequests: 10, HTTPBytes: 2 << 20, VarBytes: 1 << 20,
 	}
-	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Startup: 5 * time.Second, Fuel: 2e7}.or(toolLimits)
+	guardLimits = Limits{MemoryBytes: 16 << 20, Wall: 50 * time.Millisecond, Startup: 5 * time.Second, Fuel: 2e7}.Or(toolLimits)
 )
 
 // Asked returns what a manifest asks for. A field that it does not name is zero.
@@ -84,8 +84,9 @@ func lower[T ~int | ~int64](a, b T) T {
 	return min(a, b)
 }
 
-// or returns l with the fields of m where l has zero.
-func (l Limits) or(m Limits) Limits {
+// Or returns l with the fields of m where l has zero, but that Startup is Wall where only
+// that is given.
+func (l Limits) Or(m Limits) Limits {
 	return Limits{
 		MemoryBytes:  either(l.MemoryBytes, m.MemoryBytes),
 		Wall:         either(l.Wall, m.Wall),

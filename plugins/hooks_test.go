@@ -215,6 +215,22 @@ func TestHooksHaveGrants(t *testing.T) {
 	}
 }
 
+// What a manifest bounds is bounded for hooks, too, unless the app says otherwise.
+func TestHookManifestLimits(t *testing.T) {
+	for _, c := range []struct {
+		fuel int64
+		cfg  host.Limits
+		want string
+	}{{0, host.Limits{}, `{"ok":true}`}, {5_000, host.Limits{}, "guest_fuel"}, {5_000, host.Limits{Fuel: 1e6}, `{"ok":true}`}} {
+		manifest := &abi.Manifest{ABI: abi.Version, Name: "hooks", Version: "1", Hooks: []abi.HookPoint{abi.BeforeTool}, Limits: abi.Limits{Fuel: c.fuel}}
+		z := newZoo(t, manifest, plugins.Config{Hooks: plugins.HookConfig{Limits: c.cfg}}, map[string]hosttest.Guest{"call": {Says: says(`{"format":1}`), Ends: hosttest.Work(10_000)}})
+		z.agent.Tools = []flow.Tool{&flowtest.Tool{Describe: flow.Spec{Name: "tool"}}}
+		if got := response(t, z.calls(call("c1", "tool", `{"n":1}`)), "c1"); !strings.Contains(got, c.want) {
+			t.Errorf("fuel %d, %d of the app: %s, want %s", c.fuel, c.cfg.Fuel, got, c.want)
+		}
+	}
+}
+
 // What a hook may never have is refused when the plugin is made, and what was not
 // asked for or exceeds the ceiling, too.
 func TestHookGrantsAreBounded(t *testing.T) {

@@ -59,15 +59,14 @@ type Config struct {
 }
 
 // A HookConfig is what an app makes of a plugin's hooks. Nothing that is given to
-// its tools is given to them. The zero value grants nothing and has the default
-// limits, which are those of guards.
+// its tools is given to them. The zero value grants nothing.
 type HookConfig struct {
 	// Grants are what hook calls may do: each covered by what the manifest asks and
 	// by the ceiling, and of a kind that a hook may have. A hook sees every message
 	// and every request, so it may not have http, secret or emit, and it does not
 	// decide who goes on, so neither transfer nor escalate.
 	Grants capability.Set
-	Limits host.Limits
+	Limits host.Limits // a zero field: what the manifest asks, at most the default, which is that of guards
 }
 
 // hookKinds are the kinds of access that hooks may have.
@@ -106,8 +105,8 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	cfg.Limits = fill(cfg.Limits, host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)))
-	cfg.Hooks.Limits = fill(cfg.Hooks.Limits, host.DefaultLimits(abi.KindHook))
+	cfg.Limits = cfg.Limits.Or(host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)))
+	cfg.Hooks.Limits = cfg.Hooks.Limits.Or(host.DefaultLimits(abi.KindHook).Narrow(host.Asked(m.Limits)))
 	requests, err := capability.ParseSet(m.Requests)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: manifest: %w", cfg.Name, err)
@@ -138,18 +137,6 @@ func New(module *host.Module, cfg Config) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %s: no tool %q: it has %s", cfg.Name, slices.Sorted(maps.Keys(left))[0], toolNames(m))
 	}
 	return p, nil
-}
-
-// fill returns l with its zero fields taken from d.
-func fill(l, d host.Limits) host.Limits {
-	return host.Limits{
-		MemoryBytes: cmp.Or(l.MemoryBytes, d.MemoryBytes), Wall: cmp.Or(l.Wall, d.Wall), Startup: cmp.Or(l.Startup, l.Wall, d.Startup),
-		Fuel: cmp.Or(l.Fuel, d.Fuel), Depth: cmp.Or(l.Depth, d.Depth),
-		InputBytes: cmp.Or(l.InputBytes, d.InputBytes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
-		HostCalls: cmp.Or(l.HostCalls, d.HostCalls), StoredBytes: cmp.Or(l.StoredBytes, d.StoredBytes), LogBytes: cmp.Or(l.LogBytes, d.LogBytes),
-		HTTPRequests: cmp.Or(l.HTTPRequests, d.HTTPRequests), HTTPBytes: cmp.Or(l.HTTPBytes, d.HTTPBytes),
-		VarBytes: cmp.Or(l.VarBytes, d.VarBytes),
-	}
 }
 
 // ErrNotRequested matches the error for a grant that the manifest does not ask

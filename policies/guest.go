@@ -24,7 +24,7 @@ type Config struct {
 	Name     string          // in the app; default the guard's own
 	Guard    string          // in the manifest; may be empty if there is only one
 	Settings json.RawMessage // checked here; empty for a guard without settings
-	Limits   host.Limits     // zero fields: the defaults of guards
+	Limits   host.Limits     // a zero field: what the manifest asks, at most the default of guards
 	Logger   *slog.Logger    // gets what the guest logs; nil: silent
 
 	// KV keeps the guard's counters and values, apart for every tenant, app and
@@ -64,6 +64,7 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 		return nil, fmt.Errorf("guard %s: module %s %s has no guard %q", cfg.Name, m.Name, module.Digest().Short(), cfg.Guard)
 	}
 	g.cfg.Name = cmp.Or(cfg.Name, g.guard.Name)
+	g.cfg.Limits = cfg.Limits.Or(host.DefaultLimits(abi.KindGuard).Narrow(host.Asked(m.Limits)))
 	if g.cfg.Logger == nil {
 		g.cfg.Logger = slog.New(slog.DiscardHandler)
 	}

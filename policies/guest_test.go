@@ -257,6 +257,37 @@ func TestGates(t *testing.T) {
 	}
 }
 
+// What a manifest bounds is bounded, also for a guard, and no app gets more for it
+// than the defaults.
+func TestManifestLimits(t *testing.T) {
+	talks := hosttest.Guest{Says: append([]hosttest.Piece{hosttest.Ask("log", `{"message":"a"}`), hosttest.Ask("log", `{"message":"b"}`)}, allow()...)}
+	for _, c := range []struct {
+		name  string
+		asks  abi.Limits
+		cfg   host.Limits
+		guest hosttest.Guest
+		want  string // "": within its limits
+	}{
+		{"none", abi.Limits{}, host.Limits{}, hosttest.Guest{Says: allow(), Ends: hosttest.Work(10_000)}, ""},
+		{"fuel", abi.Limits{Fuel: 5_000}, host.Limits{}, hosttest.Guest{Says: allow(), Ends: hosttest.Work(10_000)}, "guest_fuel"},
+		{"fuel that the app sets", abi.Limits{Fuel: 5_000}, host.Limits{Fuel: 1e6}, hosttest.Guest{Says: allow(), Ends: hosttest.Work(10_000)}, ""},
+		{"more fuel than anybody gets", abi.Limits{Fuel: 1e12}, host.Limits{Wall: time.Minute}, hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}, "guest_fuel"},
+		{"memory", abi.Limits{MemoryBytes: 64 << 10}, host.Limits{}, hosttest.Guest{Says: allow()}, "guest_memory"},
+		{"output", abi.Limits{OutputBytes: 100}, host.Limits{}, hosttest.Guest{Says: allow()}, "guest_output_too_large"},
+		{"host calls", abi.Limits{HostCalls: 1}, host.Limits{}, talks, "host calls"},
+		{"time", abi.Limits{WallMS: 1}, host.Limits{Fuel: 1e15}, hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}, "guest_timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := manifest(abi.Guard{})
+			m.Limits, m.Requests = c.asks, []string{"log"}
+			_, err := policies.New(t.Context(), load(t, m, c.guest), policies.Config{Limits: c.cfg})
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
 // A guard's version changes with its code and its settings, so that an approval
 // under others is none.
 func TestVersion(t *testing.T) {

@@ -93,7 +93,7 @@ var entrances = []entrance{
 		in.Stream = true
 		c.run(in)
 	}},
-	{"streaming tool", "tool", both, func(c *cell) {
+	{"streaming tool", "tool", allPhases, func(c *cell) {
 		c.agent.Tools[0] = streamer{c.tool}
 		c.steps(bothCalls("tool"))
 		c.run(flow.Text("go"))
@@ -129,13 +129,24 @@ var entrances = []entrance{
 		c.steps(flowtest.Call(call("t1", "below", `{"request":"go"}`)), bothCalls("tool"))
 		c.run(flow.Text("go"))
 	}},
+	{"task", "tool", both, func(c *cell) {
+		c.agent.Agents = []*flow.Agent{{Name: "below", Mode: flow.Task, Model: c.model, Tools: c.agent.Tools}}
+		c.agent.Tools = nil
+		c.steps(flowtest.Call(call("t1", "below", `{"request":"go"}`)), bothCalls("tool"))
+		c.run(flow.Text("go"))
+	}},
+	{"transfer", "transfer_to_agent", both, func(c *cell) {
+		c.agent.Agents = []*flow.Agent{{Name: "below", Model: c.model}}
+		c.steps(flowtest.Call(call("c1", "transfer_to_agent", `{"agent_name":"below"}`), call("c2", "sibling", `{}`)))
+		c.run(flow.Text("go"))
+	}},
 	{"agent as tool", "tool", both, func(c *cell) {
 		inner := &flow.Agent{Name: "below", Model: c.model, Tools: c.agent.Tools}
 		c.agent.Tools = []flow.Tool{flow.AgentTool(inner, flow.AgentToolOptions{})}
 		c.steps(flowtest.Call(call("t1", "below", `{"request":"go"}`)), bothCalls("tool"))
 		c.run(flow.Text("go"))
 	}},
-	{"MCP tool", "tool", both, func(c *cell) {
+	{"MCP tool", "tool", allPhases, func(c *cell) {
 		c.agent.Tools = c.agent.Tools[1:]
 		c.agent.Toolsets = []flow.Toolset{c.server()}
 		c.steps(bothCalls("tool"))

@@ -136,7 +136,7 @@ type CallState string
 const (
 	CallIntent  CallState = "intent"  // about to run; found after a crash, its outcome is unknown
 	CallDone    CallState = "done"    // ended, with a result or an error
-	CallDenied  CallState = "denied"  // refused after the intent, so it had no effect
+	CallDenied  CallState = "denied"  // its handler was not started, so it had no effect
 	CallUnknown CallState = "unknown" // given up; it may have had its effect
 )
 
@@ -157,7 +157,7 @@ type Call struct {
 type CallEnd struct {
 	State  CallState       `json:"state"`
 	Code   string          `json:"code,omitempty"`
-	Result json.RawMessage `json:"result,omitempty"` // what the handler gave, even if a guard withheld it
+	Result json.RawMessage `json:"result,omitempty"` // what the handler gave, even if a guard withheld it, or a hook in its place
 	Ended  time.Time       `json:"ended,omitzero"`
 }
 

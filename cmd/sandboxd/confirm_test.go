@@ -111,6 +111,18 @@ func TestConfirmShowsAll(t *testing.T) {
 	if text := out.String(); !strings.Contains(text, `"`+long+`"`) || !strings.Contains(text, long+"h\n") || strings.Count(text, "\n  state ") != 1 || strings.Contains(text, "\u202e") {
 		t.Errorf("shown\n%q", text)
 	}
+	for _, answer := range []string{"y\n", "n\n"} {
+		var asked bytes.Buffer
+		r := &appRun{env: &env{stdin: typed(answer, true), stderr: stream{&asked, true}}, flags: &runFlags{}}
+		yes, err := r.ask(q)
+		if err != nil || yes != (answer == "y\n") {
+			t.Errorf("answered %q: %t, %v", answer, yes, err)
+		}
+		args, _, answerable := strings.Cut(asked.String(), "[y]es")
+		if !answerable || !strings.Contains(args, `"`+long+`"`) || !strings.Contains(args, long+"h  ") || strings.Contains(args, "--full") {
+			t.Errorf("before an answer could be given it was shown\n%q", args)
+		}
+	}
 }
 
 // TestRunGoesOn: what was decided by a process that then ended is gone on with.

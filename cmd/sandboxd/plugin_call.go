@@ -63,6 +63,10 @@ func (r *toolRun) callInApp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	by, err := r.somebody("")
+	if err != nil {
+		return err
+	}
 	var agent string
 	file.EachAgent(func(_ string, a *app.Agent) {
 		if agent == "" && slices.Contains(a.Tools, r.tool) {
@@ -80,7 +84,7 @@ func (r *toolRun) callInApp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	acts, err := call(ctx, rt.Runner, key, flow.DirectCall{Agent: agent, Tool: r.tool, Args: args})
+	acts, err := call(ctx, rt.Runner, key, flow.DirectCall{Agent: agent, Tool: r.tool, Args: args, By: by})
 	if err != nil {
 		return err
 	}

@@ -380,11 +380,12 @@ func (r *appRun) done(end turnEnd) error {
 	return nil
 }
 
-// ask puts a question to the person at the terminal. Nothing but a yes is one.
+// ask puts a question to the person at the terminal, who sees all of what they are
+// asked about before they can answer. Nothing but a yes is one.
 func (r *appRun) ask(q session.Question) (bool, error) {
-	fmt.Fprintf(r.stderr, "  tool    %s  %s\n  args    %s  sha256:%s\n", foreign(q.Tool, true), shortDigest(q.Module), foreign(string(q.Args), r.flags.full), q.ArgsSHA256[:shownDigits])
+	fmt.Fprintf(r.stderr, "  tool    %s  %s\n  args    %s  sha256:%s\n", foreign(q.Tool, true), shortDigest(q.Module), foreign(string(q.Args), true), q.ArgsSHA256[:shownDigits])
 	for {
-		fmt.Fprintf(r.stderr, "%s  [y]es  [n]o  [d]etails  (no) ", foreign(q.Hint, false))
+		fmt.Fprintf(r.stderr, "%s  [y]es  [n]o  [d]etails  (no) ", foreign(q.Hint, true))
 		line, err := r.line()
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":

@@ -48,7 +48,14 @@ func Digest(canonical []byte) string {
 // members that v does not have are errors, and names are compared exactly. A
 // document for a struct must be an object: null is refused. Numbers that land in
 // an interface become [json.Number].
-func Decode(data []byte, v any) error {
+func Decode(data []byte, v any) error { return decode(data, v, false) }
+
+// DecodeKnown decodes as [Decode] does, but leaves out members that v does not have.
+// A name that is one of v's in other letters, which encoding/json would take for it,
+// is an error: whoever looked at the document before may have read another member.
+func DecodeKnown(data []byte, v any) error { return decode(data, v, true) }
+
+func decode(data []byte, v any, open bool) error {
 	canonical, err := Canonical(data)
 	if err != nil {
 		return err
@@ -57,11 +64,13 @@ func Decode(data []byte, v any) error {
 	if string(canonical) == "null" && t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
 		return errors.New("document: null is no object")
 	}
-	if _, err := exactNames(t, canonical); err != nil {
+	if _, err := exactNames(t, canonical, open); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(canonical))
-	d.DisallowUnknownFields()
+	if !open {
+		d.DisallowUnknownFields()
+	}
 	d.UseNumber()
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("document: %w", err)
@@ -94,9 +103,9 @@ func Marshal(v any) ([]byte, error) {
 }
 
 // exactNames refuses member names that encoding/json would match to a field of
-// type t by ignoring case, at any depth of a canonical value. It returns what is
-// behind the value.
-func exactNames(t reflect.Type, canonical []byte) ([]byte, error) {
+// type t by ignoring case, at any depth of a canonical value, and, unless open is
+// set, those that match none. It returns what is behind the value.
+func exactNames(t reflect.Type, canonical []byte, open bool) ([]byte, error) {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -124,8 +133,9 @@ func exactNames(t reflect.Type, canonical []byte) ([]byte, error) {
 				if fields != nil {
 					field, ok := fields[string(rest[1:end-1])]
 					if !ok {
-						if field, ok = fields[unescaped(rest[:end])]; !ok {
-							return nil, fmt.Errorf("document: unknown member %q", clip(unescaped(rest[:end]), 60))
+						name := unescaped(rest[:end])
+						if field, ok = fields[name]; !ok && !(open && foldsTo(fields, name) == "") {
+							return nil, fmt.Errorf("document: unknown member %q", clip(name, 60))
 						}
 					}
 					member = field
@@ -135,7 +145,7 @@ func exactNames(t reflect.Type, canonical []byte) ([]byte, error) {
 				member = nil
 			}
 			var err error
-			if rest, err = exactNames(member, rest); err != nil {
+			if rest, err = exactNames(member, rest, open); err != nil {
 				return nil, err
 			}
 			if rest[0] == ',' {
@@ -150,6 +160,16 @@ func exactNames(t reflect.Type, canonical []byte) ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// foldsTo returns the member that a name is in other letters; "" if there is none.
+func foldsTo(fields map[string]reflect.Type, name string) string {
+	for field := range fields {
+		if strings.EqualFold(field, name) {
+			return field
+		}
+	}
+	return ""
 }
 
 // textEnd returns the index behind the string that canonical JSON begins with.

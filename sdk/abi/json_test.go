@@ -191,3 +191,27 @@ func TestDigest(t *testing.T) {
 		t.Fatalf("got %s, want %s", got, want)
 	}
 }
+
+func TestDecodeKnown(t *testing.T) {
+	type pay struct {
+		To   string         `json:"to"`
+		Rest map[string]any `json:"rest"`
+		List []struct {
+			K string `json:"k"`
+		} `json:"list"`
+	}
+	for doc, want := range map[string]string{
+		`{"to":"ada"}`: "",
+		`{"to":"ada","more":{"TO":"x"},"rest":{"TO":1}}`: "",
+		`{"list":[{"k":"1","l":2}]}`:                     "",
+		`{"to":"ada","TO":"x"}`:                          `unknown member "TO"`,
+		`{"list":[{"\u212a":"x"}]}`:                      "unknown member",
+		`{"to":"ada","to":"x"}`:                          "duplicate",
+		`{"to":1}`:                                       "cannot unmarshal number",
+	} {
+		var v pay
+		if err := DecodeKnown([]byte(doc), &v); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q", doc, err, want)
+		}
+	}
+}
