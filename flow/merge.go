@@ -151,7 +151,7 @@ func (c *call) newQuestion(hint string) *session.Question {
 	asker := c.asker
 	c.mu.Unlock()
 	now := c.cfg.Now()
-	return &session.Question{ID: "cnf-" + newID(), Session: c.key, Run: c.id, Agent: c.agent.Name, Call: c.fc.ID, Tool: c.fc.Name,
+	return &session.Question{ID: "cnf-" + newID(), State: session.Pending, Session: c.key, Run: c.id, Agent: c.agent.Name, Call: c.fc.ID, Tool: c.fc.Name,
 		Module: c.spec.Module, Args: args, Given: given, ArgsSHA256: abi.Digest(args), Policy: c.policy, Hint: hint,
 		Asked: now, AskedBy: asker, Expires: now.Add(c.cfg.Expires)}
 }

@@ -120,10 +120,15 @@ func (t *guestTool) call(ctx *flow.ToolContext, permit flow.Permit, emit func(co
 
 // A FailError is the cause of a call that the guest itself ended as a failure.
 type FailError struct {
-	Code string // the guest's own; see [abi.Failure]
+	Code string // the guest's own, empty if it gave none; see [abi.Failure]
 }
 
-func (e *FailError) Error() string { return fmt.Sprintf("the guest failed with %q", e.Code) }
+func (e *FailError) Error() string {
+	if e.Code == "" {
+		return "the guest failed and gave no code of its own"
+	}
+	return fmt.Sprintf("the guest failed with %q", e.Code)
+}
 
 // rawResult returns what a plain Extism export answered, in canonical form: JSON,
 // or else text. For a tool whose schema says string, what is no JSON string is text.

@@ -35,7 +35,7 @@ func percent(text string) (int, error) {
 // asked where each instruction comes from; of policies in Rego the rules are known.
 func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) (*authortest.Cover, error) {
 	var listing *guestbuild.Listing
-	if source, ok := guestlang.Find(e.path(g.name)); g.made && ok && source.Language == guestlang.Named("go") {
+	if source, _ := guestlang.Find(e.path(g.name)); g.made && source.Language == guestlang.Named("go") {
 		var err error
 		if listing, err = guestbuild.List(ctx, e.path(g.name)); err != nil {
 			return nil, moduleError(g.name, g.wasm, err)

@@ -179,7 +179,9 @@ func (e *env) explainCall(id, name, run string, asJSON, full bool) error {
 		}
 		x.Records = append(x.Records, r)
 		if m, ok := meanings[abi.Code(r.Code)]; ok && r.Code != string(abi.OK) {
-			x.Code, x.What, x.Then = abi.Code(r.Code), m.what, m.then
+			if x.Code != abi.Code(r.Code) { // else a guard's denial has said more
+				x.Code, x.What, x.Then = abi.Code(r.Code), m.what, m.then
+			}
 		} else if r.Action == "guard.deny" {
 			x.Code, x.What, x.Then = abi.PolicyDenied, meanings[abi.PolicyDenied].what, "sandboxd policy run asks the guard again; sandboxd policy test keeps the question"
 		}

@@ -66,7 +66,10 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		}
 		c.SetOut(c.ErrOrStderr())
 		help(c, nil)
-		return misuse("", "%s: no command named", c.CommandPath())
+		if c.HasParent() {
+			return misuse("", "%s: no command named", c.CommandPath())
+		}
+		return misuse("", "no command named")
 	}}
 	c.AddCommand(commands...)
 	return c

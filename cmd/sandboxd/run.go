@@ -304,6 +304,9 @@ func (r *appRun) waits(q session.Question) error {
 	switch {
 	case r.rt.File.KeepsSessions():
 		hint = fmt.Sprintf("sandboxd confirm approve %s %s --args-sha256 %s", r.app, q.ID, q.ArgsSHA256[:shownDigits])
+		for _, role := range r.flags.roles { // guards judge again, and no record says whose roles they were
+			hint += " --role " + role
+		}
 		if r.rt.File.Confirm.FourEyes {
 			hint += ", by someone else"
 		}

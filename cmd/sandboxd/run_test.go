@@ -124,6 +124,25 @@ func TestRunAsks(t *testing.T) {
 	}
 }
 
+// TestRunAsksAboutOne: of two calls that are made together, the one that needs nobody
+// runs at once, and the other when a person agrees, or never.
+func TestRunAsksAboutOne(t *testing.T) {
+	work := t.TempDir()
+	if err := copyExample("invoices", work); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ input, stdout string }{
+		{"d\ny\n", "Paid INV-7 (412.60 EUR) and INV-8 (1250.00 EUR).\n"},
+		{"n\n", "Paid INV-7 (412.60 EUR), and not INV-8: error tool \"pay_invoice\" call is rejected\n"},
+	} {
+		code, stdout, stderr := try(t, work, c.input, true, nil, "run", "--role", "clerk", "invoices", "Pay INV-7 and INV-8")
+		if code != exitDone || stdout != c.stdout || strings.Count(stderr, "[y]es") != strings.Count(c.input, "\n") ||
+			c.input[0] == 'd' && !strings.Contains(stderr, "\n  state     pending until 2026-03-02T09:") {
+			t.Errorf("%q: exit %d, stdout %q, stderr %s", c.input, code, stdout, stderr)
+		}
+	}
+}
+
 // TestRunPrompt: without a message there is a prompt at a terminal, and the
 // conversation is one session.
 func TestRunPrompt(t *testing.T) {

@@ -13,14 +13,22 @@ import (
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/guestlang"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 )
 
 // cacheDir is the cache of all tests, so that a guest is built and compiled once.
 var cacheDir string
 
+// opaPath is where OPA is, if it is here.
+var opaPath string
+
 func TestMain(m *testing.M) {
 	host.Main()
-	testscript.Main(withCache{m}, map[string]func(){"sandboxd": main})
+	commands := map[string]func(){"sandboxd": main, "opa": opa}
+	if commands[filepath.Base(os.Args[0])] == nil { // those would find themselves on PATH
+		opaPath = findOPA()
+	}
+	testscript.Main(withCache{m}, commands)
 }
 
 type withCache struct{ *testing.M }
@@ -36,17 +44,38 @@ func (m withCache) Run() int {
 
 // TestScripts runs what users type.
 func TestScripts(t *testing.T) {
+	p := scripts(t)
+	setup := p.Setup
+	p.Setup = func(s *testscript.Env) error {
+		for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices", "hostile", "logs"} {
+			if err := copyExample(name, s.WorkDir); err != nil {
+				return err
+			}
+		}
+		return setup(s)
+	}
+	testscript.Run(t, p)
+}
+
+// scripts returns how scripts are run.
+func scripts(t *testing.T) testscript.Params {
 	shared := cacheDir
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	caches := strings.Fields(string(out))
+	record := ""
+	if *update {
+		if record = "yes"; opaPath == "" {
+			t.Fatalf("-update: no opa %s on PATH", regobuild.OPA)
+		}
+	}
 	sdk, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/extism/go-sdk").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{
+	return testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		Setup: func(s *testscript.Env) error {
@@ -57,18 +86,15 @@ func TestScripts(t *testing.T) {
 			s.Setenv("GOPROXY", "off")
 			s.Setenv("GOFLAGS", "")
 			s.Setenv("GEMINI_API_KEY", "")
+			s.Setenv(realOPA, opaPath)
+			s.Setenv(recordOPA, record)
 			s.Setenv("EXTISM", filepath.Join(strings.TrimSpace(string(sdk)), "wasm")) // plugins of others
-			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", "EXAMPLES": "../../examples", "REGO": "../../internal/regobuild/testdata"} {
+			for name, dir := range map[string]string{"KIT": "testdata/kit", "WORDS": "testdata/words", "HOOKS": "testdata/hooks", "KEEPER": "testdata/keeper", "QUOTA": "testdata/quota", recordings: "testdata/opa", "EXAMPLES": "../../examples", "REGO": "../../internal/regobuild/testdata"} {
 				abs, err := filepath.Abs(filepath.FromSlash(dir))
 				if err != nil {
 					return err
 				}
 				s.Setenv(name, abs)
-			}
-			for _, name := range []string{"weather", "csv", "library", "payments", "words"} {
-				if err := copyExample(name, s.WorkDir); err != nil {
-					return err
-				}
 			}
 			s.Setenv("PATH", s.Getenv("PATH")+string(os.PathListSeparator)+filepath.Dir(goTool(t)))
 			return nil
@@ -81,7 +107,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %s", name)
 		},
-	})
+	}
 }
 
 // copyExample copies an example app into a folder. Its plugins and servers stay
@@ -114,6 +140,7 @@ func copyExample(name, into string) error {
 		}
 		text := strings.ReplaceAll(string(data), "source: ", "source: "+from+string(filepath.Separator))
 		text = strings.ReplaceAll(text, "manifest: ", "manifest: "+from+string(filepath.Separator))
+		text = strings.ReplaceAll(text, "module: plugins/", "module: "+from+"/plugins/")
 		text = strings.ReplaceAll(text, "policy: policies/", "policy: "+from+"/policies/")
 		text = strings.ReplaceAll(text, "[go, run, ./", fmt.Sprintf("[go, -C, %q, run, ./", from))
 		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)

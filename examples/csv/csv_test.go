@@ -13,11 +13,18 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
+	"google.golang.org/genai"
+
+	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/flowtest"
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/plugins"
 	"github.com/sandboxd/sandboxd/sdk/abi"
+	"github.com/sandboxd/sandboxd/session"
 )
 
 // TestFileIsGenerated: the committed file is what the generator writes.
@@ -177,5 +184,78 @@ func same(t *testing.T, what string, got, want stats) {
 	if got.Rows != want.Rows || got.Skipped != want.Skipped || got.Min != want.Min || got.Max != want.Max ||
 		!near(got.Mean, want.Mean) || !near(got.StdDev, want.StdDev) {
 		t.Errorf("%s: the guest says %+v, a plain computation %+v", what, got, want)
+	}
+}
+
+// TestStreams: a file of 40 MB takes hardly more memory than one of 0.8 MB, a quarter of
+// what a tool has at most, and each of its rows costs about as much. A program that
+// embeds the runtime may give a tool more fuel and time than the default.
+func TestStreams(t *testing.T) {
+	river, err := os.ReadFile("files/river.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rows, _ := bytes.Cut(river, []byte("\n"))
+	large := append(append(bytes.Clone(head), '\n'), bytes.Repeat(rows, 50)...)
+	if len(large) < 40e6 {
+		t.Fatalf("%d bytes: want 40 MB", len(large))
+	}
+	engine, err := host.Open(t.Context(), host.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	wasm, _, err := app.Modules{Engine: engine}.Build(t.Context(), "plugins/csvstats", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := engine.Load(t.Context(), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grants, err := capability.ParseSet([]string{"artifact read *.csv"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin, err := plugins.New(module, plugins.Config{Grants: grants, Ceiling: grants,
+		Limits: host.Limits{MemoryBytes: 16 << 20, Fuel: 100e9, Wall: 5 * time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var used []host.Receipt
+	files, store := flow.NewMemoryArtifacts(), session.NewMemory()
+	key := session.Key{App: "csv", User: "u", ID: "s"}
+	runner, err := flow.NewRunner(&flow.Agent{Name: "a", Model: &flowtest.Model{}, Tools: plugin.Tools()}, store, flow.Config{Artifacts: files, Observer: flow.Observer{Finished: func(c flow.CallInfo, r flow.CallResult) {
+		if r.Err != nil {
+			t.Errorf("%s: %v", c.Tool, r.Err)
+		}
+		used = append(used, r.Receipt.(host.Receipt))
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), key, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"small.csv": river, "large.csv": large} {
+		if _, err := files.Save(t.Context(), key, name, genai.NewPartFromText(string(data))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"small.csv", "large.csv"} {
+		for _, err := range runner.Call(t.Context(), key, flow.DirectCall{Tool: "column_stats", Args: map[string]any{"file": name, "column": "level_cm"}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	small, more := used[0], used[1]
+	perRow := [2]int64{small.Fuel / 20000, more.Fuel / (50 * 20000)}
+	t.Logf("%d MB: %d fuel a row, %d KiB; 0.8 MB: %d fuel a row, %d KiB", len(large)/1e6, perRow[1], more.PeakBytes>>10, perRow[0], small.PeakBytes>>10)
+	if more.PeakBytes > 2*small.PeakBytes || perRow[1] > perRow[0]*5/4 {
+		t.Errorf("50 times the rows: %d bytes instead of %d, %d fuel a row instead of %d", more.PeakBytes, small.PeakBytes, perRow[1], perRow[0])
 	}
 }

@@ -12,13 +12,15 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// A Pin is what is written of one module that the file names.
+// A Pin is what is written of one module that the file names, or of the first-party
+// guards.
 type Pin struct {
 	What   string // such as "plugin weather"
-	File   string // the module's, as named; empty for one that is built from source, which cannot be pinned
+	File   string // the module's, as named, or builtin/NAME; empty for one that is built from source, which cannot be pinned
 	Source string
 	Was    string // the digest that was there; may be empty
 	Digest string // the one that is there now
@@ -31,11 +33,14 @@ type Pin struct {
 // text is otherwise as it was. Nothing is written.
 func (f *File) Pin(ctx context.Context, m Modules) ([]Pin, []byte, error) {
 	var pins []Pin
-	manifests := map[string]string{}
+	rt := &Runtime{File: f}
+	load := map[string]func() (*host.Module, error){} // by place
 	for i, p := range f.Plugins {
-		at := fmt.Sprintf("plugins[%d]", i)
-		pins = append(pins, Pin{What: "plugin " + p.Name, File: p.Module, Source: p.Source, Was: p.Digest, at: at + ".module"})
-		manifests[at+".module"] = p.Manifest
+		pin := Pin{What: "plugin " + p.Name, File: p.Module, Source: p.Source, Was: p.Digest, at: fmt.Sprintf("plugins[%d].module", i)}
+		load[pin.at] = func() (*host.Module, error) {
+			return rt.module(ctx, pin.What, p.Module, "", p.Manifest, "", Options{Modules: m})
+		}
+		pins = append(pins, pin)
 	}
 	for i, g := range f.Guards {
 		at := fmt.Sprintf("guards[%d]", i)
@@ -48,6 +53,9 @@ func (f *File) Pin(ctx context.Context, m Modules) ([]Pin, []byte, error) {
 			if where != "" {
 				pin.at = fmt.Sprintf("%s.%s[%d].policy", at, where, j)
 			}
+			load[pin.at] = func() (*host.Module, error) {
+				return rt.policy(ctx, g.Name, &Member{Policy: member.Policy}, Options{Modules: m})
+			}
 			pins = append(pins, pin)
 		}
 	}
@@ -59,14 +67,13 @@ func (f *File) Pin(ctx context.Context, m Modules) ([]Pin, []byte, error) {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, nil, bad(abi.ConfigInvalid, "", "%s: %v", FileName, err)
 	}
-	rt := &Runtime{File: f}
 	var edits []edit
 	for i := range pins {
 		p := &pins[i]
 		if p.File == "" {
 			continue
 		}
-		module, err := rt.module(ctx, p.What, p.File, "", manifests[p.at], "", Options{Modules: m})
+		module, err := load[p.at]()
 		if err != nil {
 			return nil, nil, err
 		}

@@ -19,7 +19,7 @@ import (
 // A Result is a compiled guest.
 type Result struct {
 	Wasm      []byte        // without a manifest section; the caller's
-	Named     []byte        // the same with names of functions, of a policy in Rego; nil of others
+	Named     []byte        // of a policy in Rego: the same with the names that OPA gives functions; else nil
 	Toolchain string        // what compiled it, such as "go1.26.8" or "clang 14.0.6"
 	Cached    bool          // nothing was compiled
 	Took      time.Duration // the whole of Build
