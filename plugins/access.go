@@ -72,7 +72,7 @@ type artifactsOf struct {
 	// What was read last: guests read in pieces, and a store hands out the whole.
 	name    string
 	version int64 // as asked for
-	content []byte
+	part    *genai.Part
 }
 
 func (a *artifactsOf) List(context.Context) ([]string, error) {
@@ -83,21 +83,26 @@ func (a *artifactsOf) List(context.Context) ([]string, error) {
 // Read implements [host.Artifacts]. A read that goes on reads the version that it
 // began with.
 func (a *artifactsOf) Read(_ context.Context, name string, version, offset int64, n int) ([]byte, error) {
-	if offset == 0 || name != a.name || version != a.version {
+	if a.part == nil || offset == 0 || name != a.name || version != a.version {
 		part, err := a.ctx.Artifact(name, version)
 		if err != nil {
 			return nil, notThere(err)
 		}
-		a.name, a.version, a.content = name, version, []byte(part.Text)
-		if part.InlineData != nil {
-			a.content = part.InlineData.Data
-		}
+		a.name, a.version, a.part = name, version, part
 	}
-	if offset < 0 || offset >= int64(len(a.content)) || n <= 0 {
-		return nil, nil
+	if a.part.InlineData == nil { // of a text only what is asked for is copied
+		return []byte(window(a.part.Text, offset, n)), nil
 	}
-	data := a.content[offset:]
-	return data[:min(n, len(data))], nil
+	return window(a.part.InlineData.Data, offset, n), nil
+}
+
+// window returns n bytes from an offset on, or those that there are.
+func window[T string | []byte](data T, offset int64, n int) T {
+	if offset < 0 || offset >= int64(len(data)) || n <= 0 {
+		return data[:0]
+	}
+	data = data[offset:]
+	return data[:min(n, len(data))]
 }
 
 func (a *artifactsOf) Save(_ context.Context, name, mime string, data []byte) (int64, error) {
