@@ -11,7 +11,7 @@ import (
 )
 
 // A plain Extism export gets the arguments alone and answers with the result
-// alone: JSON, or text.
+// alone: JSON, or text where its schema has room for it.
 func TestRaw(t *testing.T) {
 	invalid := errorText(fmt.Sprintf("%s: %s", abi.GuestOutputInvalid, abi.GuestOutputInvalid.Sentence()))
 	echo := []hosttest.Piece{hosttest.Input()}
@@ -23,12 +23,16 @@ func TestRaw(t *testing.T) {
 		{"its input", "", echo, `{"n":1.50}`},
 		{"JSON", "", says(` {"b":1,"a":2} `), `{"a":2,"b":1}`},
 		{"a number", "", says("42"), `{"result":42}`},
-		{"text", "", says("Hello, world!"), `{"result":"Hello, world!"}`},
-		{"JSON with a repeated name is text", "", says(`{"a":1,"a":2}`), `{"result":"{\"a\":1,\"a\":2}"}`},
+		{"text where nothing is said of it", "", says("Hello, world!"), invalid},
+		{"a repeated name where nothing is said of text", "", says(`{"a":1,"a":2}`), invalid},
+		{"text", "{}", says("Hello, world!"), `{"result":"Hello, world!"}`},
+		{"JSON where text may be", "{}", says(` {"b":1,"a":2} `), `{"a":2,"b":1}`},
+		{"JSON with a repeated name is text", "{}", says(`{"a":1,"a":2}`), `{"result":"{\"a\":1,\"a\":2}"}`},
 		{"text that reads like a number", `{"type":"string"}`, says("42"), `{"result":"42"}`},
 		{"text that reads like an object", `{"type":"string"}`, says(`{"a":1}`), `{"result":"{\"a\":1}"}`},
 		{"a string in JSON", `{"type":"string"}`, says(`"quoted"`), `{"result":"quoted"}`},
 		{"bytes", "", says("\xff\xfe"), invalid},
+		{"bytes where text may be", "{}", says("\xff\xfe"), invalid},
 		{"bytes where text is due", `{"type":"string"}`, says("a\xff"), invalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -131,7 +131,8 @@ func (e *FailError) Error() string {
 }
 
 // rawResult returns what a plain Extism export answered, in canonical form: JSON,
-// or else text. For a tool whose schema says string, what is no JSON string is text.
+// or text if the tool has a schema of its result, and that may be a string. For one whose
+// schema says string, what is no JSON string is text.
 func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
 	var says struct {
 		Type any `json:"type"`
@@ -141,10 +142,13 @@ func rawResult(schema json.RawMessage, output []byte) (json.RawMessage, error) {
 	if err == nil && (says.Type != "string" || canonical[0] == '"') {
 		return canonical, nil
 	}
-	if utf8.Valid(output) {
-		return abi.Marshal(string(output))
+	switch {
+	case len(schema) == 0:
+		return nil, fmt.Errorf("%w; a tool that answers with text has an output schema, such as {\"type\":\"string\"}", err)
+	case !utf8.Valid(output):
+		return nil, fmt.Errorf("%w, and not UTF-8", err)
 	}
-	return nil, fmt.Errorf("%w, and not UTF-8", err)
+	return abi.Marshal(string(output))
 }
 
 // run calls the guest and turns what is not an answer into a [flow.CallError].

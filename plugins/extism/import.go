@@ -3,6 +3,7 @@ package extism
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -152,7 +153,7 @@ func offered(wasm []byte) (*abi.Manifest, error) {
 		called := x.Kind == wasmbin.Func && x.Index >= imported && ok && len(t.Params) == 0 &&
 			(len(t.Results) == 0 || len(t.Results) == 1 && (t.Results[0] == wasmbin.I32 || t.Results[0] == wasmbin.I64))
 		if called && !strings.HasPrefix(x.Name, "asyncify_") && abi.ValidName(x.Name) == nil {
-			m.Tools = append(m.Tools, abi.Tool{Name: x.Name, Export: x.Name, Raw: true})
+			m.Tools = append(m.Tools, abi.Tool{Name: x.Name, Export: x.Name, Output: json.RawMessage("{}"), Raw: true}) // JSON or text
 		}
 	}
 	if _, command := bin.Export("_start"); command && len(m.Tools) == 0 {

@@ -50,7 +50,7 @@ func manifest(more string) string {
 func noFile(string) ([]byte, error) { return nil, fs.ErrNotExist }
 
 func TestImport(t *testing.T) {
-	least := abi.Manifest{ABI: 1, Name: "p", Version: "0.0.0", Tools: []abi.Tool{{Name: "run", Export: "run", Raw: true}}}
+	least := abi.Manifest{ABI: 1, Name: "p", Version: "0.0.0", Tools: []abi.Tool{{Name: "run", Export: "run", Output: json.RawMessage("{}"), Raw: true}}}
 	tests := []struct {
 		name, more string
 		mapping    *abi.Manifest

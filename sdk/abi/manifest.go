@@ -54,7 +54,8 @@ type Tool struct {
 	Confirm     bool            `json:"confirm,omitempty"` // a person decides before every call
 	Export      string          `json:"export,omitempty"`  // the export to call; default ExportCall
 	// Raw marks an export of a plain Extism plugin: its input is the arguments
-	// alone and its output is the result alone.
+	// alone and its output is the result alone, JSON, or text where Output is
+	// there and allows a string.
 	Raw bool `json:"raw,omitempty"`
 }
 
