@@ -11,7 +11,7 @@ import (
 
 // MaxArtifact is how many bytes one version of an artifact may have: those of its
 // content, and of what else its part says, as JSON.
-const MaxArtifact = 32 << 20
+const MaxArtifact = 64 << 20
 
 // ValidArtifactName reports whether s may name an artifact: 1 to 512 bytes of
 // path segments joined by '/', none of them empty, "." or "..", after an
