@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -54,6 +55,11 @@ func (f *frame) fill(limit int64) {
 func (f *frame) refill() {
 	if int64(f.instance.depth.Get()) < 0 {
 		panic(&abort{abi.GuestStack, fmt.Sprintf("calls within calls: more frames than %d", f.limits.Depth)})
+	}
+	if f.fuel.granted > 0 {
+		// The garbage collector and others need not wait until the scheduler takes the
+		// processor away.
+		runtime.Gosched()
 	}
 	f.checkTime()
 	used := f.spent()
