@@ -246,7 +246,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	return waiting, nil
 }
 
-// AnsweredCalls are the calls of one event about which a message decides. Their results
+// The answeredCalls are the calls of one event about which a message decides. Their results
 // become one event, as the model has to get the results of one event's calls.
 type answeredCalls struct {
 	event     *session.Event // nil if it is not in the history

@@ -249,24 +249,8 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 		q.Facts.SecretHits = hits[:min(len(hits), abi.MaxSecretHits)]
 	}
 	q.Format, q.Kind = abi.Version, abi.KindGuard
-	q.DocumentSHA256 = abi.Digest(document)
+	q.SetDocument(document)
 	q.Grants = grants.Lines()
-	if q.Call != nil {
-		call := *q.Call
-		q.Call = &call
-	}
-	switch q.Phase {
-	case abi.PhaseMessage:
-		q.Message = document
-	case abi.PhaseRequest:
-		q.Request = document
-	case abi.PhaseResponse:
-		q.Response = document
-	case abi.PhaseCall:
-		q.Call.Args = document
-	case abi.PhaseResult:
-		q.Result = document
-	}
 	return begin(ctx, g, q, r.cfg.Limits.Guard)
 }
 

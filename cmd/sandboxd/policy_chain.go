@@ -151,19 +151,7 @@ func rewrite(q *abi.Question, document json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	switch q.DocumentSHA256 = abi.Digest(doc); q.Phase {
-	case abi.PhaseMessage:
-		q.Message = doc
-	case abi.PhaseRequest:
-		q.Request = doc
-	case abi.PhaseResponse:
-		q.Response = doc
-	case abi.PhaseCall:
-		call := *q.Call
-		call.Args, q.Call = doc, &call
-	case abi.PhaseResult:
-		q.Result = doc
-	}
+	q.SetDocument(doc)
 	return nil
 }
 

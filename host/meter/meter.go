@@ -364,38 +364,23 @@ func (w *rewriter) tables() []byte {
 // names returns the custom section that has the names of functions, which the
 // engine's account of a trap uses, or nil.
 func (w *rewriter) names() []byte {
-	all := w.m.Custom("name")
-	if len(all) != 1 {
+	if len(w.m.Custom("name")) != 1 {
 		return nil
 	}
-	b := all[0]
-	for len(b) > 0 {
-		id := b[0]
-		size, n := binary.Uvarint(b[1:])
-		sub := b[1+n : 1+n+int(size)]
-		b = b[1+n+int(size):]
-		if id != 1 {
-			continue
+	var list []byte
+	kept := uint32(0)
+	for index, text := range w.m.FunctionNames() {
+		if index < uint32(w.funcCount) {
+			list = name(u32(list, w.shift(index)), text)
+			kept++
 		}
-		count, n := binary.Uvarint(sub)
-		sub = sub[n:]
-		var list []byte
-		kept := uint32(0)
-		for range count {
-			index, n := binary.Uvarint(sub)
-			length, k := binary.Uvarint(sub[n:])
-			end := n + k + int(length)
-			if index < uint64(w.funcCount) {
-				list = append(u32(list, w.shift(uint32(index))), sub[n:end]...)
-				kept++
-			}
-			sub = sub[end:]
-		}
-		list = append(u32(nil, kept), list...)
-		out := append(name(nil, "name"), 1)
-		return append(u32(out, uint32(len(list))), list...)
 	}
-	return nil
+	if kept == 0 {
+		return nil
+	}
+	list = append(u32(nil, kept), list...)
+	out := append(name(nil, "name"), 1)
+	return append(u32(out, uint32(len(list))), list...)
 }
 
 // section appends a section, unless it is nil.

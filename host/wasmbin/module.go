@@ -1,6 +1,10 @@
 package wasmbin
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+)
 
 // A ValueType is the type of a value.
 type ValueType byte
@@ -198,6 +202,35 @@ func (m *Module) Custom(name string) [][]byte {
 		}
 	}
 	return all
+}
+
+// FunctionNames yields the names of functions by their index, imports first, in the order of
+// the custom section "name". They may name functions that the module has not.
+func (m *Module) FunctionNames() iter.Seq2[uint32, string] {
+	return func(yield func(uint32, string) bool) {
+		for _, b := range m.Custom("name") {
+			for len(b) > 0 { // Decode has read it
+				id := b[0]
+				size, n := binary.Uvarint(b[1:])
+				sub := b[1+n : 1+n+int(size)]
+				b = b[1+n+int(size):]
+				if id != 1 {
+					continue
+				}
+				count, n := binary.Uvarint(sub)
+				sub = sub[n:]
+				for range count {
+					index, n := binary.Uvarint(sub)
+					length, k := binary.Uvarint(sub[n:])
+					end := n + k + int(length)
+					if !yield(uint32(index), string(sub[n+k:end])) {
+						return
+					}
+					sub = sub[end:]
+				}
+			}
+		}
+	}
 }
 
 // FuncType returns the type of a function in the index space of functions,

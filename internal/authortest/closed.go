@@ -102,23 +102,7 @@ func (c *closed) checks(guard flow.Guard) []check {
 	broken := func(name, document string) check {
 		return check{name, func(ctx context.Context) string {
 			q := c.question
-			call := abi.CallFacts{}
-			if q.Call != nil {
-				call = *q.Call
-				q.Call = &call
-			}
-			switch doc := json.RawMessage(document); q.Phase {
-			case abi.PhaseMessage:
-				q.Message = doc
-			case abi.PhaseRequest:
-				q.Request = doc
-			case abi.PhaseResponse:
-				q.Response = doc
-			case abi.PhaseCall:
-				call.Args = doc
-			case abi.PhaseResult:
-				q.Result = doc
-			}
+			q.SetDocument(json.RawMessage(document))
 			return passed(flow.Ask(ctx, guard, q, GuardWall))
 		}}
 	}

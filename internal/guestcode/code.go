@@ -9,10 +9,10 @@
 package guestcode
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -75,7 +75,7 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Code{bin: bin, imported: bin.Imported(wasmbin.Func), names: names(bin), packages: map[string]bool{}, mine: map[int]bool{}}
+	c := &Code{bin: bin, imported: bin.Imported(wasmbin.Func), names: maps.Collect(bin.FunctionNames()), packages: map[string]bool{}, mine: map[int]bool{}}
 	if listing != nil {
 		named, err := wasmbin.Decode(listing.Wasm)
 		if err != nil {
@@ -84,7 +84,7 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 		if !sameCode(bin, named) {
 			return nil, errors.New("the source does not make the code of the module: it has changed since")
 		}
-		c.names = names(named)
+		c.names = maps.Collect(named.FunctionNames())
 	}
 	if len(c.names) == 0 {
 		return nil, ErrNoNames
@@ -201,28 +201,3 @@ func (s Site) to() string {
 
 // Name is the file without the path of its package: "policy.go".
 func (s Site) Name() string { return path.Base(s.File) }
-
-// names reads the names of functions.
-func names(bin *wasmbin.Module) map[uint32]string {
-	out := map[uint32]string{}
-	for _, b := range bin.Custom("name") {
-		for len(b) > 0 { // Decode has read it
-			id := b[0]
-			size, n := binary.Uvarint(b[1:])
-			sub := b[1+n : 1+n+int(size)]
-			b = b[1+n+int(size):]
-			if id != 1 {
-				continue
-			}
-			count, n := binary.Uvarint(sub)
-			sub = sub[n:]
-			for range count {
-				index, n := binary.Uvarint(sub)
-				length, k := binary.Uvarint(sub[n:])
-				out[uint32(index)] = string(sub[n+k : n+k+int(length)])
-				sub = sub[n+k+int(length):]
-			}
-		}
-	}
-	return out
-}

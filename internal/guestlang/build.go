@@ -214,7 +214,7 @@ func rustc() string {
 		cmd := exec.Command(name, "--print", "target-libdir", "--target", rustTarget)
 		cmd.Env = environment(os.Environ())
 		out, err := cmd.Output()
-		if libs := string(bytes.TrimSpace(out)); err == nil && any(libs, "libstd-*.rlib") {
+		if libs := string(bytes.TrimSpace(out)); err == nil && holds(libs, "libstd-*.rlib") {
 			return name
 		}
 	}

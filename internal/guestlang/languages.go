@@ -95,10 +95,10 @@ func Find(dir string) (Source, bool) {
 			}
 		}
 	}
-	if any(dir, "*.rego") && regular(filepath.Join(dir, PolicyManifest)) {
+	if holds(dir, "*.rego") && regular(filepath.Join(dir, PolicyManifest)) {
 		return Source{Dir: dir, Language: Named("rego"), Manifest: PolicyManifest, Policy: true}, true
 	}
-	if any(dir, "*.go") {
+	if holds(dir, "*.go") {
 		return Source{Dir: dir, Language: Named("go")}, true
 	}
 	return Source{}, false
@@ -109,7 +109,8 @@ func regular(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func any(dir, pattern string) bool {
+// holds reports whether a folder has a file whose name matches a pattern.
+func holds(dir, pattern string) bool {
 	files, err := os.ReadDir(dir)
 	return err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
 		ok, _ := filepath.Match(pattern, f.Name())

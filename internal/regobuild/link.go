@@ -249,27 +249,10 @@ func (l *linker) index(f uint32) uint32 {
 func (l *linker) functionNames() []byte {
 	var list []byte
 	kept := uint32(0)
-	for _, b := range l.m.Custom("name") {
-		for len(b) > 0 { // Decode has read it
-			id := b[0]
-			size, n := binary.Uvarint(b[1:])
-			sub := b[1+n : 1+n+int(size)]
-			b = b[1+n+int(size):]
-			if id != 1 {
-				continue
-			}
-			count, n := binary.Uvarint(sub)
-			sub = sub[n:]
-			for range count {
-				index, n := binary.Uvarint(sub)
-				length, k := binary.Uvarint(sub[n:])
-				end := n + k + int(length)
-				if index >= uint64(len(l.names)) && index < uint64(len(l.names)+len(l.m.Functions)) {
-					list = append(u32(list, l.index(uint32(index))), text(string(sub[n+k:end]))...)
-					kept++
-				}
-				sub = sub[end:]
-			}
+	for index, name := range l.m.FunctionNames() {
+		if index >= uint32(len(l.names)) && index < uint32(len(l.names)+len(l.m.Functions)) {
+			list = append(u32(list, l.index(index)), text(name)...)
+			kept++
 		}
 	}
 	list = append(u32(nil, kept), list...)

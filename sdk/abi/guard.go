@@ -63,6 +63,29 @@ type Question struct {
 	Facts          Facts           `json:"facts,omitzero"`
 }
 
+// SetDocument makes doc, which is in canonical form and not copied, the document that q is
+// about in its phase. Call, which other questions may have too, is copied; in phase call
+// there must be one.
+func (q *Question) SetDocument(doc json.RawMessage) {
+	q.DocumentSHA256 = Digest(doc)
+	if q.Call != nil {
+		call := *q.Call
+		q.Call = &call
+	}
+	switch q.Phase {
+	case PhaseMessage:
+		q.Message = doc
+	case PhaseRequest:
+		q.Request = doc
+	case PhaseResponse:
+		q.Response = doc
+	case PhaseCall:
+		q.Call.Args = doc
+	case PhaseResult:
+		q.Result = doc
+	}
+}
+
 // Definition returns the SHA-256, in lower-case hexadecimal, of what a model is told
 // about a tool: of the canonical object with the members name, description, input
 // and output, the last two being the schemas, absent if there are none. The order in

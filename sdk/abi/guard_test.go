@@ -173,3 +173,23 @@ func ExampleMarshal() {
 	// Output:
 	// {"code":"over_limit","document_sha256":"","nonce":"","reason":"payments of 5000 and more are not made here","verdict":"deny","why":[{"at":"/amount","saw":"7000"}]}
 }
+
+// TestSetDocument: in each phase the document stands in its place, with its digest, and a call
+// that another question has too stays as it is.
+func TestSetDocument(t *testing.T) {
+	doc := json.RawMessage(`{"a":1}`)
+	for phase, at := range map[Phase]func(q *Question) json.RawMessage{
+		PhaseMessage:  func(q *Question) json.RawMessage { return q.Message },
+		PhaseRequest:  func(q *Question) json.RawMessage { return q.Request },
+		PhaseResponse: func(q *Question) json.RawMessage { return q.Response },
+		PhaseCall:     func(q *Question) json.RawMessage { return q.Call.Args },
+		PhaseResult:   func(q *Question) json.RawMessage { return q.Result },
+	} {
+		shared := &CallFacts{ID: "c1", Args: json.RawMessage("{}")}
+		q := Question{Phase: phase, Call: shared}
+		q.SetDocument(doc)
+		if string(at(&q)) != string(doc) || q.DocumentSHA256 != Digest(doc) || q.Call == shared || q.Call.ID != "c1" || string(shared.Args) != "{}" {
+			t.Errorf("%s: %+v, the call of others %+v", phase, q, shared)
+		}
+	}
+}
