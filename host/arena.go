@@ -79,6 +79,7 @@ func (a *arena) bytes(at, n int64) []byte {
 func (a *arena) open(window int, base uint64, at, n int64) {
 	l := a.inst.linear
 	w := &a.inst.windows[window]
+	w.open = true
 	w.at.Set(uint64(l.size - l.arena + at))
 	w.base.Set(base)
 	w.ones.Set(uint64(n))
@@ -86,7 +87,10 @@ func (a *arena) open(window int, base uint64, at, n int64) {
 }
 
 // A window is the part of an instance that package meter describes.
-type window struct{ at, base, ones, wides api.MutableGlobal }
+type window struct {
+	at, base, ones, wides api.MutableGlobal
+	open                  bool
+}
 
 // newArena takes the globals of an instance that has windows, and gives it its first pages. It
 // is false if there is no room.
@@ -94,7 +98,7 @@ func (inst *instance) newArena() bool {
 	inst.arena = inst.global(meter.Arena)
 	for i := range inst.windows {
 		part := func(name string) api.MutableGlobal { return inst.global(meter.Window(i, name)) }
-		inst.windows[i] = window{part(meter.At), part(meter.Base), part(meter.Ones), part(meter.Wides)}
+		inst.windows[i] = window{at: part(meter.At), base: part(meter.Base), ones: part(meter.Ones), wides: part(meter.Wides)}
 	}
 	return inst.growArena(arenaPages * wasmPage)
 }
@@ -107,6 +111,10 @@ func (inst *instance) closeWindows() {
 }
 
 func (w *window) close() {
+	if !w.open {
+		return
+	}
+	w.open = false
 	w.at.Set(0)
 	w.base.Set(0)
 	w.ones.Set(0)

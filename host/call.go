@@ -153,7 +153,6 @@ func (f *frame) run() (err error) {
 		}
 		turn = true
 	}
-	f.startClock(time.Now(), f.limits.Startup)
 	returned := false
 	defer func() {
 		if f.instance != nil {
@@ -161,11 +160,15 @@ func (f *frame) run() (err error) {
 		}
 		f.putInstance(returned)
 	}()
-	if err := f.getInstance(); err != nil {
-		return err
+	now := time.Now()
+	if !f.takeIdle(now) {
+		f.startClock(now, f.limits.Startup)
+		if err := f.getInstance(); err != nil {
+			return err
+		}
+		now = f.stopClock()
+		f.wall = 0
 	}
-	now := f.stopClock()
-	f.wall = 0
 	if f.guard && !turn { // code of the guest's ran before, which is not to keep others waiting
 		if err := f.takeTurn(); err != nil {
 			return err
@@ -239,8 +242,11 @@ func (f *frame) stopClock() time.Time {
 	return now
 }
 
-// invoke calls one export and returns its code.
+// invoke calls one export and returns its code, if there is time.
 func (f *frame) invoke(export string) (int32, error) {
+	if f.isOver() {
+		return 0, f.timeUp()
+	}
 	f.instance.depth.Set(uint64(f.limits.Depth))
 	return f.instance.call(f.ctx, export)
 }

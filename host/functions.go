@@ -112,10 +112,13 @@ func (f *frame) countCall() {
 
 // checkTime ends the call if its time is up.
 func (f *frame) checkTime() {
-	if f.ctx.Err() != nil {
+	if f.isOver() {
 		panic(f.timeUp())
 	}
 }
+
+// isOver reports whether the caller has given up or the time of what runs is up.
+func (f *frame) isOver() bool { return time.Since(f.started) >= f.bound || f.parent.Err() != nil }
 
 // timeUp says why there is no more time.
 func (f *frame) timeUp() *abort {

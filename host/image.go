@@ -53,6 +53,16 @@ const (
 	longRestart  = time.Minute
 )
 
+// takeIdle gets the frame an instance that was set back and waits for a call, if there is one.
+func (f *frame) takeIdle(now time.Time) bool {
+	inst := f.module.code.engine.pool.takeIdle(f.module.code, f.profile(), now)
+	if inst == nil {
+		return false
+	}
+	inst.give(f)
+	return true
+}
+
 // getInstance gets the frame an instance in the state that a call begins with: one that was set
 // back, a new one with an image, or a new one in which the guest has begun anew.
 func (f *frame) getInstance() error {
