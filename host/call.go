@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxd/sandboxd/capability"
@@ -58,7 +59,20 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 		return nil, failure
 	}
 	receipt.Code = abi.OK
-	return &Reply{Output: f.output, Receipt: receipt}, nil
+	reply := &Reply{Output: f.output, Receipt: receipt}
+	f.forget()
+	return reply, nil
+}
+
+// frames are those that were forgotten.
+var frames = sync.Pool{New: func() any { return new(frame) }}
+
+// forget ends the use of a frame, which another call may have if nobody else knows it.
+func (f *frame) forget() {
+	if !f.lent {
+		*f = frame{}
+		frames.Put(f)
+	}
 }
 
 // A frame is the state of one call. Host functions find it in the context, so
@@ -79,6 +93,7 @@ type frame struct {
 	stopped bool // that clock
 	expired bool // the time was up, or the caller had given up, when it was stopped
 	live    bool // the export runs, so grants are effective
+	lent    bool // somebody may have kept ctx
 
 	instance   *instance // nil until there is one
 	memory     memory
@@ -101,7 +116,8 @@ type frame struct {
 type frameKey struct{}
 
 func newFrame(ctx context.Context, m *Module, c *Call) *frame {
-	f := &frame{module: m, call: c, parent: ctx, now: c.Now}
+	f := frames.Get().(*frame)
+	f.module, f.call, f.parent, f.now = m, c, ctx, c.Now
 	f.limits = c.Limits.Or(DefaultLimits(kindOf(c)))
 	f.guard = kindOf(c) != abi.KindTool && c.Kind != abi.KindHook
 	f.memory.limit = f.limits.MemoryBytes
@@ -116,6 +132,12 @@ func kindOf(c *Call) abi.Kind {
 		return abi.KindTool
 	}
 	return c.Kind
+}
+
+// lend returns the context of what runs for somebody who may keep it.
+func (f *frame) lend() context.Context {
+	f.lent = true
+	return f.ctx
 }
 
 // run makes an instance, calls the export and says why there is no output.

@@ -151,7 +151,7 @@ func (f *frame) hop(wire wire, h *hop) (*http.Response, *refusal) {
 		return nil, refuse(abi.EgressLimit, "http: more than %d requests", f.limits.HTTPRequests)
 	}
 	f.http.requests++
-	addrs, err := wire.resolve(f.ctx, h)
+	addrs, err := wire.resolve(f.lend(), h)
 	if err != nil {
 		return nil, f.noAnswer(h, err)
 	}
@@ -184,7 +184,7 @@ func (f *frame) hop(wire wire, h *hop) (*http.Response, *refusal) {
 		}
 		f.used = listed(f.used, s.need)
 	}
-	response, err := wire.send(f.ctx, h, addrs)
+	response, err := wire.send(f.lend(), h, addrs)
 	if err != nil {
 		return nil, f.noAnswer(h, err)
 	}

@@ -75,7 +75,7 @@ var callFunctions = []function{
 		if no := f.permit(h.Need, f.grants().StateRead(r.Key), f.call.Access.State != nil); no != nil {
 			return nil, no
 		}
-		value, found, err := f.call.Access.State.Get(f.ctx, r.Key)
+		value, found, err := f.call.Access.State.Get(f.lend(), r.Key)
 		switch {
 		case err != nil:
 			return nil, f.broken("state_get", err)
@@ -117,7 +117,7 @@ var callFunctions = []function{
 		if full := f.store("state_set", total); full != nil {
 			return nil, full
 		}
-		if err := f.call.Access.State.Set(f.ctx, r.Values); err != nil {
+		if err := f.call.Access.State.Set(f.lend(), r.Values); err != nil {
 			return nil, f.broken("state_set", err)
 		}
 		return nil, nil
@@ -130,7 +130,7 @@ var callFunctions = []function{
 		if f.guard || !f.live || f.call.Access.Artifacts == nil {
 			return nil, missing(h.Need)
 		}
-		all, err := f.call.Access.Artifacts.List(f.ctx)
+		all, err := f.call.Access.Artifacts.List(f.lend())
 		if err != nil {
 			return nil, f.broken("artifact_list", err)
 		}
@@ -163,7 +163,7 @@ var callFunctions = []function{
 		if no := f.permit(h.Need, f.grants().ArtifactRead(r.Name), f.call.Access.Artifacts != nil); no != nil {
 			return nil, no
 		}
-		data, err := f.call.Access.Artifacts.Read(f.ctx, r.Name, r.Version, r.Offset, abi.MaxChunk)
+		data, err := f.call.Access.Artifacts.Read(f.lend(), r.Name, r.Version, r.Offset, abi.MaxChunk)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return nil, refuse(abi.NotFound, "artifact %s: no version %d", r.Name, r.Version)
@@ -190,7 +190,7 @@ var callFunctions = []function{
 		if full := f.store("artifact_save", int64(len(body))); full != nil {
 			return nil, full
 		}
-		version, err := f.call.Access.Artifacts.Save(f.ctx, r.Name, r.Type, body)
+		version, err := f.call.Access.Artifacts.Save(f.lend(), r.Name, r.Type, body)
 		if err != nil {
 			return nil, f.broken("artifact_save", err)
 		}
@@ -211,7 +211,7 @@ var callFunctions = []function{
 		if full := f.store("emit", int64(len(r.Chunk))); full != nil {
 			return nil, full
 		}
-		if err := f.call.Access.Emit(f.ctx, r.Chunk); err != nil {
+		if err := f.call.Access.Emit(f.lend(), r.Chunk); err != nil {
 			f.checkTime()
 			panic(&abort{abi.Cancelled, "emit: " + err.Error()})
 		}

@@ -82,7 +82,7 @@ func (f *frame) getInstance() error {
 		select {
 		case img.making <- struct{}{}:
 			defer func() { <-img.making }()
-		case <-f.ctx.Done():
+		case <-f.lend().Done():
 			return f.timeUp()
 		}
 		if inst, made = p.take(img, f.started); !made {

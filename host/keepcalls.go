@@ -20,7 +20,7 @@ var keepFunctions = []function{
 		if no != nil {
 			return nil, no
 		}
-		value, found, err := kv.Get(f.ctx, r.Key)
+		value, found, err := kv.Get(f.lend(), r.Key)
 		switch {
 		case err != nil:
 			return nil, f.kvFailed(h, err)
@@ -44,7 +44,7 @@ var keepFunctions = []function{
 		if full := f.store("kv_set", int64(len(r.Key)+len(r.Value))); full != nil {
 			return nil, full
 		}
-		return nil, f.kvFailed(h, kv.Set(f.ctx, r.Key, r.Value, ttl(r.TTLMillis)))
+		return nil, f.kvFailed(h, kv.Set(f.lend(), r.Key, r.Value, ttl(r.TTLMillis)))
 	}),
 	hostCall("kv_delete", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVKey
@@ -55,7 +55,7 @@ var keepFunctions = []function{
 		if no != nil {
 			return nil, no
 		}
-		return nil, f.kvFailed(h, kv.Delete(f.ctx, r.Key))
+		return nil, f.kvFailed(h, kv.Delete(f.lend(), r.Key))
 	}),
 	hostCall("kv_add", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVAdd
@@ -72,7 +72,7 @@ var keepFunctions = []function{
 		if full := f.store("kv_add", int64(len(r.Key))); full != nil {
 			return nil, full
 		}
-		count, added, err := kv.Add(f.ctx, r.Key, r.N, r.Most, ttl(r.TTLMillis))
+		count, added, err := kv.Add(f.lend(), r.Key, r.N, r.Most, ttl(r.TTLMillis))
 		if err != nil {
 			return nil, f.kvFailed(h, err)
 		}
@@ -90,7 +90,7 @@ var keepFunctions = []function{
 		if len(r.Query) > abi.MaxQueryBytes {
 			return nil, refuse(abi.ArgsInvalid, "memory_search: query of %d bytes exceeds %d", len(r.Query), abi.MaxQueryBytes)
 		}
-		found, err := f.call.Access.Memory.Search(f.ctx, r.Query)
+		found, err := f.call.Access.Memory.Search(f.lend(), r.Query)
 		if err != nil {
 			return nil, f.broken("memory_search", err)
 		}

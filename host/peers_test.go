@@ -171,7 +171,9 @@ func unset(b *testing.B, m *Module, c *Call) func() ([]byte, error) {
 		if err == nil && code != 0 {
 			err = fmt.Errorf("code %d", code)
 		}
-		return f.output, err
+		out := f.output
+		f.forget()
+		return out, err
 	}
 }
 
