@@ -115,8 +115,6 @@ func (w *window) close() {
 		return
 	}
 	w.open = false
-	w.at.Set(0)
-	w.base.Set(0)
 	w.ones.Set(0)
 	w.wides.Set(0)
 }

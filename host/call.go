@@ -95,6 +95,9 @@ type frame struct {
 	live    bool // the export runs, so grants are effective
 	lent    bool // somebody may have kept ctx
 
+	turn     bool // the frame has a turn of a guard
+	returned bool // the export did
+
 	instance   *instance // nil until there is one
 	memory     memory
 	fuel       fuel
@@ -142,18 +145,39 @@ func (f *frame) lend() context.Context {
 
 // run makes an instance, calls the export and says why there is no output.
 func (f *frame) run() (err error) {
+	if err := f.module.engine.enter(); err != nil {
+		return &abort{abi.Cancelled, err.Error()}
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
 		}
-		f.stopClock()
 	}()
-	m := f.module
-	if err := m.engine.enter(); err != nil {
-		return &abort{abi.Cancelled, err.Error()}
+	defer f.leave()
+	return f.attempt()
+}
+
+// leave ends what attempt has begun.
+func (f *frame) leave() {
+	defer f.module.engine.running.Done()
+	defer func() {
+		if f.turn {
+			<-f.module.engine.judging
+		}
+		f.logs.flush()
+	}()
+	f.stopClock()
+	if f.instance != nil {
+		f.fuel.used = f.spent()
 	}
-	defer m.engine.running.Done()
-	defer f.logs.flush()
+	if p := f.module.probe; p != nil && f.live {
+		p.tell(f)
+	}
+	f.putInstance()
+}
+
+func (f *frame) attempt() error {
+	m := f.module
 	if !m.entries[f.call.Export] {
 		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}
 	}
@@ -163,25 +187,11 @@ func (f *frame) run() (err error) {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
-	turn := false
-	defer func() {
-		if turn {
-			<-m.engine.judging
-		}
-	}()
 	if f.guard && f.hasImage() { // then guards that take turns take the same instances, too
 		if err := f.takeTurn(); err != nil {
 			return err
 		}
-		turn = true
 	}
-	returned := false
-	defer func() {
-		if f.instance != nil {
-			f.fuel.used = f.spent()
-		}
-		f.putInstance(returned)
-	}()
 	now := time.Now()
 	if !f.takeIdle(now) {
 		f.startClock(now, f.limits.Startup)
@@ -191,11 +201,11 @@ func (f *frame) run() (err error) {
 		now = f.stopClock()
 		f.wall = 0
 	}
-	if f.guard && !turn { // code of the guest's ran before, which is not to keep others waiting
+	if f.guard && !f.turn { // code of the guest's ran before, which is not to keep others waiting
 		if err := f.takeTurn(); err != nil {
 			return err
 		}
-		turn, now = true, time.Now()
+		now = time.Now()
 	}
 	f.startClock(now, f.limits.Wall)
 	f.fill(f.limits.Fuel)
@@ -203,10 +213,9 @@ func (f *frame) run() (err error) {
 	f.live = true
 	if m.probe != nil {
 		m.probe.arm(f)
-		defer m.probe.tell(f)
 	}
 	code, err := f.invoke(f.call.Export)
-	returned = err == nil
+	f.returned = err == nil
 	f.stopClock()
 	switch {
 	case err != nil:
@@ -227,11 +236,13 @@ func (f *frame) run() (err error) {
 func (f *frame) takeTurn() error {
 	select {
 	case f.module.engine.judging <- struct{}{}:
+		f.turn = true
 		return nil
 	default:
 	}
 	select {
 	case f.module.engine.judging <- struct{}{}:
+		f.turn = true
 		return nil
 	case <-f.parent.Done():
 		return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
@@ -264,9 +275,9 @@ func (f *frame) stopClock() time.Time {
 	return now
 }
 
-// invoke calls one export and returns its code, if there is time.
+// invoke calls one export and returns its code, unless the caller has given up.
 func (f *frame) invoke(export string) (int32, error) {
-	if f.isOver() {
+	if f.parent.Err() != nil {
 		return 0, f.timeUp()
 	}
 	f.instance.depth.Set(uint64(f.limits.Depth))

@@ -181,14 +181,14 @@ func (f *frame) runFirst() (inst *instance, err error) {
 
 // putInstance ends the frame's use of its instance, which another call may have if nothing
 // went wrong in it.
-func (f *frame) putInstance(returned bool) {
+func (f *frame) putInstance() {
 	inst := f.instance
 	if inst == nil {
 		return
 	}
 	f.instance = nil
 	img := inst.image
-	again := img != nil && returned && !inst.module.IsClosed() && img.restore(inst)
+	again := img != nil && f.returned && !inst.module.IsClosed() && img.restore(inst)
 	if !again {
 		inst.close()
 	}
