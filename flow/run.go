@@ -123,7 +123,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	if content != nil {
 		ev := p.newEvent(agent.Name)
 		ev.Content = withRole(content, genai.RoleModel)
-		deliver(ev, nil)
+		deliver(p.judged(ctx, ev, 0), nil)
 		return
 	}
 	p.runAgent(ctx, agent, "", deliver)

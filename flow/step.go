@@ -201,7 +201,7 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 		s.ended = true
 	}
 	if ev := s.structuredAnswer(b.event); ev != nil && !asked {
-		s.emit(s.judged(ctx, ev))
+		s.emit(s.judged(ctx, ev, s.number))
 		s.ended = true
 	}
 	if name := b.event.Actions.TransferToAgent; name != "" && !s.stopped {
