@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/genai"
@@ -392,7 +394,7 @@ func TestTaskGetsWhatWasJudged(t *testing.T) {
 	}
 }
 
-// What ran beside the agent at which a consumer stops, or a run fails, is in the
+// What ran beside the agent at which a consumer stops or panics, or a run fails, is in the
 // history all the same, wherever it ran: the model has to learn of it. Nothing more
 // is yielded.
 func TestResultsOutliveTheConsumer(t *testing.T) {
@@ -429,8 +431,8 @@ func TestResultsOutliveTheConsumer(t *testing.T) {
 			a.Agents = []*flow.Agent{mid, talker}
 		},
 	} {
-		for _, fails := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: ", failing"}[fails], func(t *testing.T) {
+		for _, end := range []string{"stops", "fails", "panics", "ends its goroutine"} {
+			t.Run(name+", "+end, func(t *testing.T) {
 				w := newWorld(t)
 				began, stopped := make(chan struct{}), make(chan struct{})
 				pay := handler("pay", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
@@ -443,22 +445,47 @@ func TestResultsOutliveTheConsumer(t *testing.T) {
 				w.agent.Model = w.model
 				build(&w.agent, talker, pay)
 				plain := w.store
-				if fails {
+				if end == "fails" {
 					w.store = failAt{w.store, "kid", func() { close(stopped) }}
 				}
+				after := 0
+				w.cfg.Hooks = []flow.Hooks{{AfterRun: func(*flow.CallbackContext) { after++ }}}
 				r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
 				over := false
-				for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
-					if over {
-						t.Errorf("after the end: %s, %v", toJSON(t, ev), err)
-					}
-					if over = err != nil; err == nil && ev.Author == "kid" {
+				consume := func() {
+					for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
+						if over {
+							t.Errorf("after the end: %s, %v", toJSON(t, ev), err)
+						}
+						if over = err != nil; err != nil || ev.Author != "kid" {
+							continue
+						}
+						over = true
 						close(stopped)
+						switch end {
+						case "panics":
+							panic("mine")
+						case "ends its goroutine":
+							runtime.Goexit()
+						}
 						break
 					}
+				}
+				var got any
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					defer func() { got = recover() }()
+					consume()
+				})
+				wg.Wait()
+				if want := map[string]any{"panics": "mine"}[end]; got != want {
+					t.Errorf("recovered %v, want %v", got, want)
+				}
+				if after != 1 {
+					t.Errorf("after-run hooks ran %d times", after)
 				}
 				w.store = plain
 				o := outcome{t: t, events: w.stored().Events}

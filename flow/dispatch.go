@@ -93,7 +93,19 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 			}
 		}
 	}()
+	served := false
+	defer func() {
+		if !served { // the consumer panics: what has happened is stored all the same
+			s.watched("results of calls", func() { s.show(s.joined(ctx, results, late)) })
+		}
+	}()
 	f.serve(s.yield)
+	served = true
+	return s.joined(ctx, results, late)
+}
+
+// joined ends the calls that were not begun and merges all.
+func (s *step) joined(ctx context.Context, results []*call, late []*CallError) *batch {
 	for i, err := range late {
 		switch {
 		case err == nil:

@@ -95,8 +95,10 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	defer afterRun()
 	failed, stopped, over := false, false, false
 	deliver := func(ev *session.Event, err error) bool {
+		silent := over
+		over = true // it stays so if the consumer, or what is on the way to it, panics
 		ok := r.deliver(ctx, ev, err, func(ev *session.Event, err error) bool {
-			if over { // it is stored, and nobody is told
+			if silent { // it is stored, and nobody is told
 				if err != nil {
 					r.cfg.Logger.Error("results of calls not stored", "err", err)
 				}
@@ -107,7 +109,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 			stopped = stopped || !more
 			return more
 		})
-		over = over || !ok
+		over = silent || !ok
 		return ok
 	}
 	content, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {

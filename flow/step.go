@@ -216,6 +216,9 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 // person, so that a consumer who stops at a question has all results. It reports
 // whether anyone was asked.
 func (s *step) show(b *batch) (asked bool) {
+	if b == nil {
+		return false
+	}
 	if b.event != nil && !s.emit(b.event) {
 		return false
 	}
@@ -241,7 +244,9 @@ func (s *step) yield(ev *session.Event, err error) bool {
 	if err == nil {
 		s.last = ev
 	}
-	s.stopped = !s.to(ev, err) || err != nil || s.stopped
+	stopped := s.stopped
+	s.stopped = true // it stays so if the consumer panics
+	s.stopped = !s.to(ev, err) || err != nil || stopped
 	return !s.stopped
 }
 
