@@ -97,6 +97,8 @@ type step struct {
 	last   *session.Event // that was yielded
 	calls  int            // that were looked at
 
+	approved []*approval // of tasks that have not had their turn yet
+
 	stopped bool   // nothing more may be yielded
 	ended   bool   // the agent's turn ends with this step
 	next    *Agent // to which the conversation is handed when the step is over
@@ -172,7 +174,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 	}
 	ends, err := s.settle(ctx, b)
 	if err == nil && !ends {
-		_, err = s.runTasks(ctx, req.tools, tasks)
+		_, err = s.runTasks(ctx, req.tools, tasks, nil)
 	}
 	return false, err
 }
