@@ -366,15 +366,6 @@ func resumedRecord(q session.Question, who string) audit.Record {
 	return rec
 }
 
-func (s *step) newestUserEvent() *session.Event {
-	for _, e := range slices.Backward(s.events()) {
-		if e.Author == userAuthor && !isRecord(e) {
-			return e
-		}
-	}
-	return nil
-}
-
 // answers reads the answers to questions in a user's event. Only the literal true
 // approves, only the literal false rejects, and anything else, nothing included, is
 // no answer.

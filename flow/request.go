@@ -27,10 +27,14 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	if err := s.listTools(ctx); err != nil {
 		return false, err
 	}
-	if waiting, err := s.resume(ctx); waiting || err != nil || s.stopped {
-		return waiting, err
+	before := len(s.events())
+	if waiting, err = s.resume(ctx); !waiting && err == nil && !s.stopped {
+		waiting, err = s.resumeTasks(ctx)
 	}
-	if waiting, err := s.resumeTasks(ctx); waiting || err != nil || s.stopped {
+	if err == nil {
+		err = s.handBack(ctx, before)
+	}
+	if waiting || err != nil || s.stopped {
 		return waiting, err
 	}
 	cc := s.callbackContext(ctx, s.agent.Name, nil)

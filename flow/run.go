@@ -36,6 +36,7 @@ type run struct {
 	callIDs   map[string]bool   // of the session's calls; nil: not collected yet
 	branches  map[string]int    // how often each agent was given a single-turn task on a branch
 	resumed   map[string]bool   // user events whose answers an agent dealt with, by both
+	handed    map[string]bool   // ids of user's messages to tasks that were handed back in this run
 	gates     map[string]*gate  // of tail retention, by agent and place
 	compacted bool              // tail retention has stored a summary
 	passed    map[string]string // digests of what guards let events say, by event id; until the event is delivered

@@ -216,7 +216,7 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
 	by := cmp.Or(in.By, key.User)
 	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
-		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{},
+		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{}, handed: map[string]bool{},
 		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles, by: by, asker: by}
 }
 
