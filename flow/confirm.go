@@ -394,7 +394,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 		}
 		a := answer{id: r.ID, payload: m["payload"], decision: session.Decision{Approve: confirmed, By: s.by, At: s.cfg.Now(), Via: viaMessage}}
 		if a.payload != nil {
-			payload, err := abi.Marshal(a.payload)
+			payload, err := said(a.payload)
 			if err != nil {
 				return nil, fmt.Errorf("payload of the answer to %s: %w", r.ID, err)
 			}

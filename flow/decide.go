@@ -49,6 +49,9 @@ func (r *Runner) Decide(ctx context.Context, key session.Key, id string, d sessi
 	}
 	if d.Payload != nil {
 		payload, err := abi.Canonical(d.Payload)
+		if err == nil {
+			err = abi.CheckDepth(payload)
+		}
 		if err != nil {
 			return session.Question{}, fmt.Errorf("decision: payload: %w", err)
 		}
