@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+
+	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/flowtest"
@@ -133,5 +136,70 @@ func TestDepthOfPeople(t *testing.T) {
 		if o := w.run(in); (len(o.errs) > 0) != (n > 64) {
 			t.Errorf("state, %d deep: %v", n, o.errs)
 		}
+	}
+}
+
+// A model may say what no document can hold. Its call reads args_invalid, and nobody
+// who looks at requests later stumbles over it: neither guards nor hooks.
+func TestArgumentsThatNoDocumentHolds(t *testing.T) {
+	deeper := func(n int) (v any) {
+		for range n {
+			v = []any{v}
+		}
+		return v
+	}
+	for name, value := range map[string]any{
+		"a number out of range": json.Number("1e400"), "no number": math.NaN(), "an infinite one": []any{map[string]any{"x": math.Inf(1)}},
+		"no digits": json.Number("x"), "too deep": deeper(64), "deeper than any document": deeper(200),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := call("c1", "tool", `{}`)
+			bad.Args = map[string]any{"v": value}
+			w := newWorld(t, flowtest.Call(bad, call("c2", "tool", `{"v":1}`)))
+			witness := tool("tool")
+			w.agent.Tools = []flow.Tool{witness}
+			var asked []string
+			w.model.OnRequest = func(req *flow.Request, _ bool) {
+				doc, err := req.Document()
+				if err != nil {
+					t.Errorf("a hook cannot read the request: %v", err)
+				}
+				asked = append(asked, string(doc))
+			}
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseRequest, abi.PhaseCall, abi.PhaseResult}}}
+			o := w.say("go")
+			if got := o.errorOf("c1"); !strings.HasPrefix(got, "args_invalid: ") || o.response("c2") != okResponse || len(witness.Calls()) != 1 {
+				t.Errorf("the model reads %q and %s", got, o.response("c2"))
+			}
+			if o.final() != "done" || w.say("and now?").final() != "done" {
+				t.Errorf("the run ends with %s", o.authors())
+			}
+			if len(asked) != 3 || !strings.Contains(asked[2], `{"functionCall":{"id":"c1","name":"tool"}},{"functionCall":{"args":{"v":1},"id":"c2","name":"tool"}}`) {
+				t.Errorf("the model is asked %s", asked)
+			}
+		})
+	}
+}
+
+// The same holds for what a client says of a long-running call.
+func TestResultThatNoDocumentHolds(t *testing.T) {
+	for name, value := range map[string]any{"a number out of range": json.Number("1e400"), "too deep": call("x", "x", nested(64)).Args, "fits": call("x", "x", nested(63)).Args} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(call("c1", "tool", `{}`)))
+			w.agent.Tools = []flow.Tool{&flowtest.Tool{Describe: flow.Spec{Name: "tool", LongRunning: true}, Do: func(*flow.ToolContext, flow.Permit) (flow.Outcome, error) {
+				return flow.Outcome{}, nil
+			}}}
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseRequest}}}
+			var asked string
+			w.model.OnRequest = func(req *flow.Request, _ bool) { asked = toJSON(t, req.Contents) }
+			w.say("go")
+			o := w.run(flow.Input{Content: &genai.Content{Role: genai.RoleUser, Parts: []*genai.Part{{FunctionResponse: &genai.FunctionResponse{ID: "c1", Name: "tool", Response: map[string]any{"v": value}}}}}})
+			if len(o.errs) > 0 || o.final() != "done" {
+				t.Errorf("the run ends with %s, errors %v", o.authors(), o.errs)
+			}
+			if bad := strings.Contains(asked, `"response":{"error":"guest_output_invalid: the tool gave an answer that cannot be used"}`); bad != (name != "fits") {
+				t.Errorf("the model is asked %s", asked)
+			}
+		})
 	}
 }
