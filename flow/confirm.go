@@ -226,7 +226,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 			s.approved = append(s.approved, ap)
 			continue
 		}
-		call, err := ap.call()
+		call, err := askedCall(q)
 		if err != nil {
 			return false, err
 		}
@@ -250,14 +250,14 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	return waiting, nil
 }
 
-// call is the call as the model made it.
-func (a *approval) call() (*genai.FunctionCall, error) {
-	given, err := abi.Unmarshal(a.question.Given)
+// askedCall is the call of a question as the model made it.
+func askedCall(q session.Question) (*genai.FunctionCall, error) {
+	given, err := abi.Unmarshal(q.Given)
 	if err != nil {
-		return nil, fmt.Errorf("question %s: %w", a.question.ID, err)
+		return nil, fmt.Errorf("question %s: %w", q.ID, err)
 	}
 	args, _ := given.(map[string]any)
-	return &genai.FunctionCall{ID: a.question.Call, Name: a.question.Tool, Args: args}, nil
+	return &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args}, nil
 }
 
 // The answeredCalls are the calls of one event about which a message decides. Their results

@@ -327,7 +327,7 @@ func (s *step) resumeTasks(ctx context.Context) (waiting bool, err error) {
 	for _, call := range tasks {
 		ap := approvals[call.ID]
 		if ap != nil {
-			if call, err = ap.call(); err != nil {
+			if call, err = askedCall(ap.question); err != nil {
 				return false, err
 			}
 		}

@@ -261,9 +261,9 @@ func TestArgumentsThatCannotBeAreNotShown(t *testing.T) {
 				}
 			}
 			w.say("go")
-			if f, isFloat := c.model.(float64); isFloat {
-				if got, ok := shown.(float64); !ok || !math.IsNaN(got) {
-					t.Errorf("the model is shown %v, want its own %v", shown, f)
+			if _, isFloat := c.model.(float64); isFloat {
+				if shown != nil {
+					t.Errorf("the model is shown %v, which no document can hold", shown)
 				}
 			} else if shown != c.model {
 				t.Errorf("the model is shown %v, want its own %v", shown, c.model)
