@@ -83,7 +83,7 @@ func TestWordsThatCannotBeJudged(t *testing.T) {
 			{FunctionResponse: &genai.FunctionResponse{ID: "c1", Name: "slow", Response: noNumber}}}}}, nil, 0, "a policy could not decide, so the message was refused"},
 		"request": {abi.PhaseRequest, flow.Text("go"), func(w *world) {
 			w.agent.Hooks = []flow.Hooks{{BeforeModel: func(_ *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
-				req.Contents = append(req.Contents, &genai.Content{Role: genai.RoleModel, Parts: []*genai.Part{{FunctionCall: &genai.FunctionCall{ID: "c1", Name: "tool", Args: noNumber}}}})
+				req.Contents[0].Parts[0].FunctionCall = &genai.FunctionCall{Name: "tool", Args: noNumber}
 				return nil, nil
 			}}}
 		}, 0, "a policy could not decide, so the request was refused"},
