@@ -335,6 +335,22 @@ func (c *compiler) compileHere(ctx context.Context, of, from Digest, code []byte
 	return compiled, c.keep(of, from, n)
 }
 
+// own compiles a module of the host's own, here.
+func (c *compiler) own(ctx context.Context, code []byte) (wazero.CompiledModule, error) {
+	compiled, err := c.runtime.CompileModule(ctx, code)
+	if err != nil || c.handover == "" {
+		return compiled, err
+	}
+	n, err := readNative(c.handover) // which the engine has in memory
+	if errors.Is(err, errNoNative) {
+		return compiled, nil // it interprets
+	}
+	if err != nil {
+		return nil, err
+	}
+	return compiled, os.Remove(filepath.Join(c.handover, n.name))
+}
+
 // recovered turns a panic of the engine into an error.
 func (c *compiler) recovered(of Digest, err *error) {
 	if r := recover(); r != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/host/meter"
 )
 
 // Config is what an [Engine] is made of. Its zero value is usable.
@@ -38,7 +39,8 @@ type Config struct {
 // An Engine compiles and runs modules. It is safe for concurrent use.
 type Engine struct {
 	runtime  wazero.Runtime
-	compiler *compiler // belongs to who has the turn to compile
+	blocks   wazero.CompiledModule // of arenas
+	compiler *compiler             // belongs to who has the turn to compile
 	log      *slog.Logger
 	compile  queue         // whose turn it is to compile
 	audit    audit.Sink    // nil: nothing is recorded
@@ -77,6 +79,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	if err := installMeter(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
+	}
+	if e.blocks, err = e.compiler.own(ctx, meter.BlocksModule()); err != nil {
+		return nil, errors.Join(fmt.Errorf("meter: module of blocks: %w", err), e.Close())
 	}
 	for name, funcs := range hostModules {
 		if err := install(ctx, e.runtime, name, funcs); err != nil {

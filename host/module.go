@@ -359,19 +359,13 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 // mean nothing to the engine. The names of functions stay, for traces.
 func compilable(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
 
-// maxPages is the most pages that a memory may have which does not say so.
-const maxPages = 1 << 16
-
 // compile meters the module's code and compiles it.
 func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) error {
 	rewritten, err := m.rewrite(bin)
 	if err != nil {
 		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
 	}
-	c := &code{engine: m.engine, memory: len(bin.Memories) == 1, start: bin.Start, windows: meter.HasWindows(bin), maxPages: maxPages}
-	if c.memory && bin.Memories[0].HasMax {
-		c.maxPages = int64(bin.Memories[0].Max)
-	}
+	c := &code{engine: m.engine, memory: len(bin.Memories) == 1, start: bin.Start, windows: meter.HasWindows(bin)}
 	for i, t := range bin.Globals {
 		if t.Mutable && t.Type.Number() {
 			c.globals = append(c.globals, meter.Global(i))

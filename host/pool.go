@@ -199,9 +199,6 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		d.snapshots = append(d.snapshots, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
-		if of.linear != nil {
-			img.arena = of.linear.arena
-		}
 		p.images = append(p.images, img)
 		p.bytes += int64(memory.size)
 	}
