@@ -16,16 +16,17 @@ import (
 
 // A code is compiled code. Modules that differ in custom sections alone share it.
 type code struct {
-	engine   *Engine
-	compiled wazero.CompiledModule
-	memory   bool     // has a linear memory
-	start    bool     // has a start function
-	windows  bool     // see package meter
-	globals  []string // exports of the guest's own globals that can change
+	engine  *Engine
+	source  Digest   // of the rewritten module
+	memory  bool     // has a linear memory
+	start   bool     // has a start function
+	windows bool     // see package meter
+	globals []string // exports of the guest's own globals that can change
 	// whole says that memory and these globals are all that a call can change, so an
 	// image of them is an image of an instance.
 	whole  bool
 	images map[profile]*image // belongs to the engine's pool
+	residency
 }
 
 // An instance is a module with memory, globals and tables of its own. One call has it
