@@ -41,15 +41,31 @@ func reportTail(b *testing.B, all []time.Duration, most time.Duration) {
 // BenchmarkDeadline times how late calls end that would run for ever, after their deadline and
 // after they were cancelled.
 func BenchmarkDeadline(b *testing.B) {
-	fills := &builder{}
-	fills.pages(256)
-	fills.fn("call", ":", 0, loop(i32(0), i32(1), i32(16<<20), []byte{0xfc, 11, 0}))
+	bulk := func(code ...[]byte) *builder { // over 64 MiB and a table as large as can be
+		b := &builder{}
+		b.pages(1024)
+		b.table = slices.Concat([]byte{0x70, 0}, leb(100_000))
+		b.fn("call", ":", 0, loop(code...))
+		return b
+	}
+	none := []byte{0xd0, 0x70} // ref.null func
 	for _, c := range []struct {
 		name   string
 		module *builder
 		most   time.Duration
-	}{{"loop", spinner(), 5 * time.Millisecond}, {"calls", doubling(60), 5 * time.Millisecond}, {"bulk", fills, 30 * time.Millisecond}} {
-		m := load(b, c.module.bytes())
+	}{
+		{"loop", spinner(), 5 * time.Millisecond},
+		{"calls", doubling(60), 5 * time.Millisecond},
+		{"memory.fill", bulk(i32(0), i32(1), i32(64<<20), []byte{0xfc, 11, 0}), 30 * time.Millisecond},
+		{"memory.copy", bulk(i32(0), i32(32<<20), i32(32<<20), []byte{0xfc, 10, 0, 0}), 30 * time.Millisecond},
+		{"memory.copy-over-itself", bulk(i32(1), i32(0), i32(64<<20-1), []byte{0xfc, 10, 0, 0}), 30 * time.Millisecond},
+		{"table.fill", bulk(i32(0), none, i32(100_000), []byte{0xfc, 17, 0}), 5 * time.Millisecond},
+		{"table.copy", bulk(i32(0), i32(1), i32(99_999), []byte{0xfc, 14, 0, 0}), 5 * time.Millisecond},
+	} {
+		m, err := shared.Load(b.Context(), packedFor(b, c.module.bytes(), "call")) // as a tool, which may have 64 MiB
+		if err != nil {
+			b.Fatal(err)
+		}
 		const wall = 10 * time.Millisecond
 		b.Run(c.name, func(b *testing.B) {
 			var late []time.Duration

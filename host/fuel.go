@@ -12,9 +12,10 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// sliceFuel is the fuel a guest runs on before it calls the host, which takes it a
-// fraction of a millisecond.
-const sliceFuel = 1 << 20
+// sliceFuel is the fuel a guest runs on before it calls the host, which takes it some tenth
+// of a millisecond, and some milliseconds if every instruction misses the processor's caches. A collection
+// of garbage waits for the slices of all guests several times; the call takes less than a hundredth of a slice.
+const sliceFuel = 1 << 17
 
 // fuel is what one frame knows of its guest's fuel. What is left of a slice is in the
 // instance, see package meter.
