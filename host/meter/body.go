@@ -63,7 +63,7 @@ type body struct {
 // code returns the code section.
 func (w *rewriter) code() ([]byte, error) {
 	size := len(w.raw(secCode))
-	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions)+1))
+	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions))+w.helpers())
 	b := &body{rewriter: w}
 	for i, source := range w.m.Bodies() {
 		b.index, b.start, b.dead = i, source.Code, false
@@ -78,8 +78,14 @@ func (w *rewriter) code() ([]byte, error) {
 		out = u32(out, uint32(len(start)+len(b.out)))
 		out = append(append(out, start...), b.out...)
 	}
-	helper := w.helperBody()
-	return append(u32(out, uint32(len(helper))), helper...), nil
+	added := [][]byte{w.helperBody()}
+	if w.memory {
+		added = append(added, w.fillBody(), w.copyBody())
+	}
+	for _, code := range added {
+		out = append(u32(out, uint32(len(code))), code...)
+	}
+	return out, nil
 }
 
 // write rewrites the instructions of a body, but for the charge at its entry.
@@ -204,7 +210,17 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 	case wasmbin.OpRefFunc:
 		b.open = u32(append(b.open, raw[0]), b.shift(in.Index))
 		return
-	case wasmbin.OpMemoryFill, wasmbin.OpMemoryCopy, wasmbin.OpMemoryInit:
+	case wasmbin.OpMemoryFill, wasmbin.OpMemoryCopy:
+		if b.memory {
+			to := b.fill
+			if in.Op == wasmbin.OpMemoryCopy {
+				to = b.copy
+			}
+			b.open = u32(append(b.local(b.open, opLocalGet, fuelLocal), opCall), to)
+			b.open = b.local(b.open, opLocalSet, fuelLocal)
+			return
+		}
+	case wasmbin.OpMemoryInit:
 		b.length(opI64ShrU, 3)
 	case wasmbin.OpMemoryGrow:
 		b.length(opI64Shl, 13)

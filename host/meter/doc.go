@@ -24,7 +24,8 @@
 // the one function that the rewritten module imports beside its own, [Refill]. That
 // finds what is left, negative, in [Fuel] and puts the fuel of the next slice there,
 // or ends the call by a panic. So between two calls of it lies at most a slice, one
-// function without loops, or one instruction.
+// function without loops, or one instruction. memory.fill and memory.copy are calls of functions that
+// are added, which work on a mebibyte after the other and call Refill in between.
 //
 // # Depth
 //

@@ -84,7 +84,9 @@ type rewriter struct {
 	tableCount  uint32
 	fuel        uint32 // global; likewise depth
 	depth       uint32
-	helper      uint32 // function that charges for lengths
+	helper      uint32 // function that charges for lengths; behind it fill and copy, where there is a memory
+	fill, copy  uint32
+	memory      bool
 	accessor    []bool // which of the imported functions are accessors
 
 	declared  []bool   // functions that code may make references to
@@ -101,6 +103,8 @@ func newRewriter(m *wasmbin.Module) *rewriter {
 	w.globalCount = uint32(m.Imported(wasmbin.Global) + len(m.Globals))
 	w.tableCount = uint32(m.Imported(wasmbin.Table) + len(m.Tables))
 	w.helper = w.funcCount + 1
+	w.fill, w.copy = w.helper+1, w.helper+2
+	w.memory = len(m.Memories)+m.Imported(wasmbin.Memory) > 0
 	w.declared = make([]bool, w.funcCount)
 	for _, i := range m.Imports {
 		if i.Kind == wasmbin.Func {
@@ -217,9 +221,9 @@ const (
 	i64 = byte(wasmbin.I64)
 )
 
-// types adds those of the helper and of refill.
+// types adds those of the helper, of refill, and of fill and copy.
 func (w *rewriter) types() []byte {
-	n, out := uint32(2), []byte{0x60, 2, i64, i64, 1, i64, 0x60, 0, 0}
+	n, out := uint32(addedTypes), []byte{0x60, 2, i64, i64, 1, i64, 0x60, 0, 0, 0x60, 4, i32, i32, i32, i64, 1, i64}
 	if w.probe != nil {
 		more, count := probeTypes()
 		n, out = n+count, append(out, more...)
@@ -248,9 +252,25 @@ func (w *rewriter) imports() []byte {
 	return extended(renamed, 1, more...)
 }
 
-// functions adds the helper.
+// addedTypes is how many types are added to every module.
+const addedTypes = 3
+
+// helpers is how many functions are added.
+func (w *rewriter) helpers() uint32 {
+	if w.memory {
+		return 3
+	}
+	return 1
+}
+
+// functions adds the helpers.
 func (w *rewriter) functions() []byte {
-	return extended(w.raw(secFunction), 1, u32(nil, uint32(len(w.m.Types)))...)
+	types := uint32(len(w.m.Types))
+	more := u32(nil, types)
+	if w.memory {
+		more = u32(u32(more, types+2), types+2)
+	}
+	return extended(w.raw(secFunction), w.helpers(), more...)
 }
 
 func (w *rewriter) globals() []byte {

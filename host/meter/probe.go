@@ -130,7 +130,7 @@ func probeTypes() (types []byte, n uint32) {
 
 // comparing returns the block type for a comparison of two values.
 func (w *rewriter) comparing(t wasmbin.ValueType) uint32 {
-	n := uint32(len(w.m.Types)) + 2
+	n := uint32(len(w.m.Types)) + addedTypes
 	for i, c := range compared {
 		if c == t {
 			return n + uint32(i)
