@@ -158,7 +158,7 @@ func TestImageIsState(t *testing.T) {
 		{`{"do":"panic"}`, Limits{}, abi.GuestTrap, 0},
 		{`{"do":"exit"}`, Limits{}, abi.GuestTrap, 0},
 		{`{"do":"hoard"}`, Limits{}, abi.GuestMemory, 0},
-		{`{"do":"echo","id":"` + strings.Repeat("x", 3<<20) + `"}`, Limits{OutputBytes: 4 << 20}, abi.OK, 1}, // grows
+		{`{"do":"echo","id":"` + strings.Repeat("x", 3<<20) + `"}`, Limits{OutputBytes: 4 << 20, Wall: time.Minute}, abi.OK, 1}, // grows
 		{`{"do":"goroutines","n":1}`, Limits{Fuel: 1000}, abi.GuestFuel, 0},
 		{`{"do":"time","n":60000}`, Limits{Wall: time.Millisecond}, abi.GuestTimeout, 0},
 	} {
