@@ -145,21 +145,28 @@ func (f *frame) lend() context.Context {
 
 // run makes an instance, calls the export and says why there is no output.
 func (f *frame) run() (err error) {
-	if err := f.module.engine.enter(); err != nil {
+	m := f.module
+	ready, err := m.engine.enter(m.code)
+	if err != nil {
 		return &abort{abi.Cancelled, err.Error()}
 	}
+	defer m.engine.leave(m.code)
 	defer func() {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
 		}
 	}()
+	if !ready {
+		if err := m.engine.bringBack(f.parent, m); err != nil {
+			return err
+		}
+	}
 	defer f.leave()
 	return f.attempt()
 }
 
 // leave ends what attempt has begun.
 func (f *frame) leave() {
-	defer f.module.engine.running.Done()
 	defer func() {
 		if f.turn {
 			<-f.module.engine.judging

@@ -157,14 +157,15 @@ func unset(b *testing.B, m *Module, c *Call) func() ([]byte, error) {
 	inst := first.instance
 	b.Cleanup(func() { first.instance = inst; first.putInstance() })
 	again := func(f *frame) (int32, error) {
-		if err := m.engine.enter(); err != nil {
+		if _, err := m.engine.enter(m.code); err != nil {
 			return 0, err
 		}
-		defer m.engine.running.Done()
+		defer m.engine.leave(m.code)
 		defer f.logs.flush()
 		defer func() { f.fuel.used = f.spent() }()
 		if inst.arena != nil {
-			inst.closeWindows() // on what the call before had
+			inst.arena.closeWindows() // on what the call before had
+			inst.arena.free, inst.arena.top = nil, 0
 		}
 		inst.give(f)
 		f.startClock(time.Now(), f.limits.Wall)

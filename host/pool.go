@@ -120,6 +120,18 @@ func (p *pool) takeIdle(c *code, of profile, now time.Time) *instance {
 	return inst
 }
 
+// forget drops all images of a code, which nobody uses.
+func (p *pool) forget(c *code) {
+	p.mu.Lock()
+	var d dropped
+	for _, img := range c.images {
+		p.drop(img, &d)
+	}
+	clear(c.images)
+	p.mu.Unlock()
+	d.close()
+}
+
 // take reports whether an image is made. If so, the caller is one of its users, until it
 // calls put or leave, and may have got an instance.
 func (p *pool) take(img *image, now time.Time) (inst *instance, made bool) {
@@ -214,9 +226,6 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		d.snapshots = append(d.snapshots, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
-		if of.linear != nil {
-			img.arena = of.linear.arena
-		}
 		p.images = append(p.images, img)
 		p.bytes += int64(memory.size)
 	}
