@@ -148,6 +148,7 @@ type call struct {
 	asked   *session.Question // to be recorded
 	again   bool              // what kept the call from being made leaves its approval as it was
 	receipt any
+	gated   bool // the gate for people has ended it
 	begun   bool // its intent is recorded
 	ran     bool
 	refused bool
@@ -211,7 +212,7 @@ func (c *call) do() {
 		}
 		return
 	}
-	pending := isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected)
+	pending := c.gated && (isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected))
 	hooked := false
 	if err != nil && !c.streams() {
 		result, err, hooked = c.onError(err)
@@ -311,6 +312,7 @@ func (c *call) attemptIt() (map[string]any, error) {
 		return nil, err
 	}
 	if err := c.gate(args, decision); err != nil {
+		c.gated = true
 		return nil, err
 	}
 	return c.handle(args)
