@@ -286,13 +286,13 @@ func (r *run) editsEvents() bool {
 // asReplaced returns what hooks made of an event, with the host's own fields kept:
 // a hook decides what an event says, not whose or when it is. An event with calls
 // or responses says what it said: guards have judged the one, and people read the
-// other as a question.
+// other as a question. So does the record of a summary, which no guard sees.
 func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
 	if isRefusal(&ev.Response) {
 		return ev
 	}
 	out := replaced.Clone()
-	if len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
+	if isRecord(ev) || len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
 		out.Response = ev.Response
 		out.Actions.RequestedConfirmations = ev.Actions.RequestedConfirmations
 	}
