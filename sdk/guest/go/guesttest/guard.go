@@ -134,7 +134,7 @@ func (g *fakeGuard) fill(q *abi.Question) error {
 	if !slices.Contains(g.offered.Phases, q.Phase) {
 		return fmt.Errorf("phase %q is none of the guard's: %v", q.Phase, g.offered.Phases)
 	}
-	q.Format, q.Kind, q.Nonce = abi.Version, abi.KindGuard, strings.Repeat("1", 32)
+	q.Format, q.Kind, q.Nonce = abi.Version, abi.KindGuard, cmp.Or(q.Nonce, strings.Repeat("1", 32))
 	q.Now = cmp.Or(q.Now, g.host.now().UTC().Format(time.RFC3339Nano))
 	q.Agent, q.Session, q.Run, q.Step = cmp.Or(q.Agent, "agent"), cmp.Or(q.Session, "s-1"), cmp.Or(q.Run, "r-1"), cmp.Or(q.Step, 1)
 	q.User.ID = cmp.Or(q.User.ID, "u-1")
