@@ -213,6 +213,8 @@ func calls(t *testing.T) []call {
 		call{name: "a thousand host calls", steps: []string{`{"do":"get","key":"session:a","times":1000}`}},
 		call{name: "host calls of the host", steps: []string{`{"do":"get","key":"session:a","times":4}`}, host: host(guesttest.Host{Grants: everything, Limits: guest.Limits{HostCalls: 3}})},
 		call{name: "host calls that are refused count", steps: []string{`{"do":"get","key":"session:a","times":4}`}, host: host(guesttest.Host{Limits: guest.Limits{HostCalls: 3}})},
+		call{name: "the end cannot be recovered", steps: []string{`{"do":"recover","key":"session:a"}`, `{"do":"set","key":"session:b","value":1}`}},
+		call{name: "a host call in a goroutine", steps: []string{`{"do":"apart","key":"session:a"}`}, host: host(guesttest.Host{Grants: everything, State: map[string]string{"session:a": "7"}})},
 		call{name: "who", steps: []string{`{"do":"who"}`}, host: host(guesttest.Host{Config: map[string]string{"unit": "C"}})},
 		call{name: "time", steps: []string{`{"do":"time"}`, `{"do":"time"}`}},
 		call{name: "another time", steps: []string{`{"do":"time"}`}, host: host(guesttest.Host{Now: time.Date(2024, 2, 29, 23, 59, 59, 1_999_999, time.UTC)})},

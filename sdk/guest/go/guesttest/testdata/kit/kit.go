@@ -227,6 +227,23 @@ func step(c *guest.Call, s Step, i int) (any, error) {
 		return nil, end{errors.New(text)}
 	case "panic":
 		panic(text)
+	case "recover":
+		func() {
+			defer func() { _ = recover() }()
+			for {
+				_, _ = c.Get(key, &v)
+			}
+		}()
+		return "goes on", nil
+	case "apart":
+		var err error
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			_, err = c.Get(key, &v)
+		}()
+		<-done
+		return v, err
 	case "wait":
 		time.Sleep(ttl)
 		return nil, nil
