@@ -54,6 +54,8 @@ func CallNative(ctx context.Context, c *Call, guest func(n *Native, input []byte
 	case n.ended != nil:
 		err = n.ended
 	case err != nil:
+	case n.ctx.Err() != nil:
+		err = n.timeUp()
 	case int64(len(output)) > n.limits.OutputBytes:
 		err = &abort{abi.GuestOutputTooLarge, fmt.Sprintf("output of %d bytes exceeds limit %d", len(output), n.limits.OutputBytes)}
 	case len(output) == 0:
