@@ -62,7 +62,6 @@ type real struct {
 	artifacts *flow.MemoryArtifacts
 	kv        *host.MemoryKV
 	clock     time.Time
-	asked     int // questions of the session that are known
 }
 
 // kvScope is that of the kit in a real app.
