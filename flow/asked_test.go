@@ -210,7 +210,10 @@ func TestQuestionThatCannotBeRead(t *testing.T) {
 		spoil func(*session.Question)
 		say   func(*pendingCall) []error
 	}{
-		"its call, answered": {func(q *session.Question) { q.Given = json.RawMessage(`{"n":`) }, func(p *pendingCall) []error { return p.run(answer(p.asks, yes)).errs }},
+		"its call, answered": {func(q *session.Question) { q.Given = json.RawMessage(`{"n":`) }, func(p *pendingCall) []error {
+			p.decideAs("bo", true)
+			return p.run(answer(p.asks, yes)).errs
+		}},
 		"its payload": {func(q *session.Question) { q.Payload = json.RawMessage(`{"n":`) }, func(p *pendingCall) []error {
 			p.decideAs("bo", true)
 			return p.goOn()

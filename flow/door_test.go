@@ -238,37 +238,25 @@ func TestAuditPanicsAtTheEnd(t *testing.T) {
 
 // Arguments that hooks made such that JSON cannot say them are shown to nobody.
 func TestArgumentsThatCannotBeAreNotShown(t *testing.T) {
-	for name, c := range map[string]struct{ model, hook any }{
-		"by the hook":  {json.Number("1"), math.NaN()},
-		"by the model": {math.NaN(), json.Number("1")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, flowtest.Call(call("c1", "tool", `{"n":1}`)))
-			w.agent.Tools = []flow.Tool{tool("tool")}
-			w.model.Steps[0][0].Response.Content.Parts[0].FunctionCall.Args["n"] = c.model
-			w.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, call *flow.ToolCall) (map[string]any, error) {
-				call.Args["n"] = c.hook
-				return nil, nil
-			}}}
-			var shown any
-			w.model.OnRequest = func(req *flow.Request, _ bool) {
-				for _, content := range req.Contents {
-					for _, p := range content.Parts {
-						if p.FunctionCall != nil {
-							shown = p.FunctionCall.Args["n"]
-						}
-					}
+	w := newWorld(t, flowtest.Call(call("c1", "tool", `{"n":1}`)))
+	w.agent.Tools = []flow.Tool{tool("tool")}
+	w.agent.Hooks = []flow.Hooks{{BeforeTool: func(_ *flow.ToolContext, call *flow.ToolCall) (map[string]any, error) {
+		call.Args["n"] = math.NaN()
+		return nil, nil
+	}}}
+	var shown []any
+	w.model.OnRequest = func(req *flow.Request, _ bool) {
+		for _, content := range req.Contents {
+			for _, p := range content.Parts {
+				if p.FunctionCall != nil {
+					shown = append(shown, p.FunctionCall.Args["n"])
 				}
 			}
-			w.say("go")
-			if f, isFloat := c.model.(float64); isFloat {
-				if got, ok := shown.(float64); !ok || !math.IsNaN(got) {
-					t.Errorf("the model is shown %v, want its own %v", shown, f)
-				}
-			} else if shown != c.model {
-				t.Errorf("the model is shown %v, want its own %v", shown, c.model)
-			}
-		})
+		}
+	}
+	w.say("go")
+	if len(shown) != 1 || shown[0] != json.Number("1") {
+		t.Errorf("the model is shown %v, want its own 1", shown)
 	}
 }
 

@@ -82,8 +82,11 @@ func TestWordsThatCannotBeJudged(t *testing.T) {
 		"message": {abi.PhaseMessage, flow.Input{Content: &genai.Content{Role: genai.RoleUser, Parts: []*genai.Part{
 			{FunctionResponse: &genai.FunctionResponse{ID: "c1", Name: "slow", Response: noNumber}}}}}, nil, 0, "a policy could not decide, so the message was refused"},
 		"request": {abi.PhaseRequest, flow.Text("go"), func(w *world) {
-			w.model.Steps = [][]flowtest.Reply{flowtest.Call(&genai.FunctionCall{ID: "c1", Name: "tool", Args: noNumber}), flowtest.Say("done")}
-		}, 1, "a policy could not decide, so the request was refused"},
+			w.agent.Hooks = []flow.Hooks{{BeforeModel: func(_ *flow.CallbackContext, req *flow.Request) (*session.Response, error) {
+				req.Contents[0].Parts[0].FunctionCall = &genai.FunctionCall{Name: "tool", Args: noNumber}
+				return nil, nil
+			}}}
+		}, 0, "a policy could not decide, so the request was refused"},
 		"message, not recorded":  {abi.PhaseMessage, flow.Text("go"), func(w *world) { w.cfg.Audit = failingAudit{w.audit, "guard.allow"} }, 0, ""},
 		"request, not recorded":  {abi.PhaseRequest, flow.Text("go"), func(w *world) { w.cfg.Audit = failingAudit{w.audit, "guard.allow"} }, 0, ""},
 		"response, not recorded": {abi.PhaseResponse, flow.Text("go"), func(w *world) { w.cfg.Audit = failingAudit{w.audit, "guard.allow"} }, 1, ""},
