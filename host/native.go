@@ -54,7 +54,7 @@ func CallNative(ctx context.Context, c *Call, guest func(n *Native, input []byte
 	case n.ended != nil:
 		err = n.ended
 	case err != nil:
-	case n.ctx.Err() != nil:
+	case n.ctx.Err() != nil || took >= n.bound: // a timer may fire a little later
 		err = n.timeUp()
 	case int64(len(output)) > n.limits.OutputBytes:
 		err = &abort{abi.GuestOutputTooLarge, fmt.Sprintf("output of %d bytes exceeds limit %d", len(output), n.limits.OutputBytes)}

@@ -116,8 +116,8 @@ func (a *access) Get(_ context.Context, key string) (json.RawMessage, bool, erro
 
 // Set implements [host.State].
 func (a *access) Set(_ context.Context, values map[string]json.RawMessage) error {
-	for key := range values {
-		if err := validKey(key); err != nil {
+	for key, value := range values {
+		if err := errors.Join(validKey(key), abi.CheckDepth(value)); err != nil {
 			return err
 		}
 	}
@@ -222,6 +222,9 @@ type actions struct {
 
 // Confirm implements [host.Actions].
 func (a *actions) Confirm(hint string, payload json.RawMessage) error {
+	if err := abi.CheckDepth(payload); err != nil {
+		return fmt.Errorf("confirmation: payload: %w", err)
+	}
 	a.res.Asked = &guest.Confirmation{Hint: hint, Payload: slices.Clone(payload)}
 	a.res.SkipSummary = true
 	return nil

@@ -191,7 +191,7 @@ func calls(t *testing.T) []call {
 	} {
 		add(call{name: "args/" + name, tool: "typed", args: args})
 	}
-	for _, deep := range []int{60, 61, 62, 100} {
+	for _, deep := range []int{61, 62, 63, 64, 65, 79, 80, 100} {
 		add(call{name: fmt.Sprintf("args/deep %d", deep), tool: "echo", args: `{"value":` + strings.Repeat("[", deep) + strings.Repeat("]", deep) + `}`})
 	}
 	for name, v := range map[string]string{"number": `1.50`, "big": `12345678901234567890123`, "text": `"<ä>\u2028"`, "null": `null`, "list": `[1,{"b":1,"a":2}]`, "object": `{"b":1E5,"a":-0}`} {

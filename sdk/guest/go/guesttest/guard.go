@@ -155,6 +155,9 @@ func (g *fakeGuard) fill(q *abi.Question) error {
 		}
 	}
 	canonical, err := abi.Canonical([]byte(cmp.Or(string(document), "{}")))
+	if err == nil {
+		err = abi.CheckDepth(canonical)
+	}
 	if err != nil {
 		return err
 	}
@@ -196,7 +199,9 @@ func (g fakeGuard) judge(t *testing.T, q *abi.Question) (j Judgement) {
 	case abi.RulingRewrite:
 		if !slices.Contains(g.offered.Mutates, q.Phase) {
 			j.Err = fmt.Errorf("verdict: rewrites in phase %s, which its manifest does not list", q.Phase)
+			return j
 		}
+		j.Err = abi.CheckDepth(j.Verdict.Document)
 	case abi.RulingNarrow:
 		if _, err := capability.ParseSet(j.Verdict.Grants); err != nil {
 			j.Err = fmt.Errorf("verdict: %w", err)

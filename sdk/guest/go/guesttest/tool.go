@@ -84,6 +84,9 @@ func objectOf(text string) (json.RawMessage, error) {
 	if err == nil && document[0] != '{' {
 		err = errors.New("not an object")
 	}
+	if err == nil {
+		err = abi.CheckDepth(document)
+	}
 	return document, err
 }
 
@@ -114,6 +117,14 @@ func (res *Result) end(t *testing.T, name string, tool *abi.Tool, reply *host.Re
 			res.fail(abi.GuestOutputInvalid, err.Error(), "")
 			return
 		}
+	}
+	shown := answer.Result // as a model is
+	if len(shown) > 0 && shown[0] != '{' {
+		shown = fmt.Appendf(nil, `{"result":%s}`, shown)
+	}
+	if err := abi.CheckDepth(shown); err != nil {
+		res.fail(abi.GuestOutputInvalid, "", err.Error())
+		return
 	}
 	res.Value = answer.Result
 }
