@@ -514,6 +514,9 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 			err, outcome.Result = denied.err, nil
 		}
 	}
+	if deep := abi.CheckDepth(outcome.Result); deep != nil && err == nil {
+		err, outcome.Result = &CallError{Code: abi.GuestOutputInvalid, Err: deep}, nil
+	}
 	end := session.CallEnd{State: session.CallDone, Result: outcome.Result, Ended: c.cfg.Now()}
 	if c.interrupted(err) {
 		end.State = session.CallUnknown
