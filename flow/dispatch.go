@@ -77,7 +77,7 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	served := false
 	defer func() {
 		if !served { // the consumer panics: what has happened is stored all the same
-			s.watched("results of calls", func() { s.show(s.joined(ctx, results)) })
+			s.watched("results of calls", func() { s.show(ctx, s.joined(ctx, results)) })
 		}
 	}()
 	f.serve(s.yield)
@@ -177,6 +177,7 @@ type call struct {
 	asked   *session.Question // to be recorded
 	again   bool              // what kept the call from being made leaves its approval as it was
 	receipt any
+	gated   bool // the gate for people has ended it
 	begun   bool // its intent is recorded
 	ran     bool
 	refused bool
@@ -240,7 +241,7 @@ func (c *call) do() {
 		}
 		return
 	}
-	pending := isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected)
+	pending := c.gated && (isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected))
 	hooked := false
 	if err != nil && !c.streams() {
 		result, err, hooked = c.onError(err)
@@ -340,6 +341,7 @@ func (c *call) attemptIt() (map[string]any, error) {
 		return nil, err
 	}
 	if err := c.gate(args, decision); err != nil {
+		c.gated = true
 		return nil, err
 	}
 	return c.handle(args)

@@ -141,7 +141,7 @@ func Marshal(v any) ([]byte, error) {
 // appendGeneric appends a value as Unmarshal returns it, or a question, in canonical form. It is false for any
 // other, and for what Canonical refuses or encoding/json replaces.
 func appendGeneric(out []byte, v any, depth int) (_ []byte, ok bool) {
-	if depth > MaxDepth+1 { // a value that holds itself, too
+	if depth > MaxNesting+1 { // a value that holds itself, too
 		return nil, false
 	}
 	switch v := v.(type) {
@@ -172,7 +172,7 @@ func appendGeneric(out []byte, v any, depth int) (_ []byte, ok bool) {
 				return nil, false
 			}
 		}
-		return append(out, ']'), depth <= MaxDepth
+		return append(out, ']'), depth <= MaxNesting
 	case map[string]any:
 		if v == nil {
 			return append(out, "null"...), true
@@ -196,7 +196,7 @@ func appendGeneric(out []byte, v any, depth int) (_ []byte, ok bool) {
 				return nil, false
 			}
 		}
-		return append(out, '}'), depth <= MaxDepth
+		return append(out, '}'), depth <= MaxNesting
 	case *Question:
 		return v.appendTo(out)
 	}

@@ -221,7 +221,7 @@ func TestMarshalAgrees(t *testing.T) {
 		[]any(nil), map[string]any(nil), []any{}, map[string]any{}, []any{nil, []any{}, "x", json.Number("1")},
 		map[string]any{"b": json.Number("1"), "a": nil, "": "x", "\"": true, "é": []any{false}},
 		map[string]any{"\xff": "a", "\ufffd": "b"}, map[string]any{"\xff": "a"}, map[string]any{"a": 1.5, "b": 3},
-		deep(MaxDepth / 2), []any{deep(MaxDepth / 2)}, []any{[]any{}, deep(MaxDepth/2 - 1)}, []any{deep(MaxDepth/2 - 1), []any{[]any{}}}, itself,
+		deep(MaxNesting / 2), []any{deep(MaxNesting / 2)}, []any{[]any{}, deep(MaxNesting/2 - 1)}, []any{deep(MaxNesting/2 - 1), []any{[]any{}}}, itself,
 	} {
 		got, err := Marshal(v)
 		want, wantErr := reflected(v)
@@ -239,6 +239,8 @@ func reflected(v any) ([]byte, error) {
 	}
 	return Canonical(data)
 }
+
+func lists(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 // TestQuestionsAgree: no member of a question is written otherwise than encoding/json would.
 func TestQuestionsAgree(t *testing.T) {
@@ -258,8 +260,8 @@ func TestQuestionsAgree(t *testing.T) {
 		for i := range v.NumField() {
 			f := v.Field(i)
 			values := []any{"x", "é\"<\xff", "", 7, -1, true, json.RawMessage(`{"b":[1,{"c":"<"}],"a":"\u00e9"}`), json.RawMessage(`null`), json.RawMessage(`[1`), json.RawMessage(`1 2`),
-				[]string{"b", "a\x01"}, []string{"\xff"}, []string{}, json.RawMessage(strings.Repeat("[", 62) + strings.Repeat("]", 62)),
-				json.RawMessage(strings.Repeat("[", 63) + strings.Repeat("]", 63)), json.RawMessage(strings.Repeat("[", 64) + strings.Repeat("]", 64)), &Approval{By: "x"}, []SecretHit{{Name: "x"}}}
+				[]string{"b", "a\x01"}, []string{"\xff"}, []string{}, json.RawMessage(lists(MaxNesting - 2)),
+				json.RawMessage(lists(MaxNesting - 1)), json.RawMessage(lists(MaxNesting)), &Approval{By: "x"}, []SecretHit{{Name: "x"}}}
 			if f.Kind() == reflect.Struct {
 				fill(f)
 				continue
