@@ -34,6 +34,8 @@ type Call struct {
 	// Trace is told of every host call that reaches, or would reach, outside the
 	// guest, when it is over. It must not block.
 	Trace func(HostCall)
+	// TraceBodies tells Trace what host calls carry, too. It costs a copy of it.
+	TraceBodies bool
 }
 
 // Call runs one export, in the state that the module begins with, and returns what it answered. Every

@@ -94,7 +94,7 @@ func (f *frame) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer,
 	if method == "" {
 		method = http.MethodGet
 	}
-	trace.Detail = printable(method+" "+r.URL, 300)
+	trace.Detail, trace.Sent = printable(method+" "+f.clean(r.URL), 300), f.body(body)
 	u, err := parseURL(r.URL)
 	if err != nil {
 		return nil, refuse(abi.EgressDenied, "http: %v", err)
@@ -219,6 +219,7 @@ func (f *frame) read(h *hop, response *http.Response, trace *HostCall) (*answer,
 	trace.Bytes = int64(len(body))
 	a := &answer{status: response.StatusCode, header: response.Header, body: body}
 	f.scrubAnswer(a, trace)
+	trace.Got = f.body(a.body)
 	if int64(len(a.body)) > f.limits.HTTPBytes { // names may be longer than values
 		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, f.limits.HTTPBytes)
 	}

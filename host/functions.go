@@ -203,7 +203,23 @@ func (f *frame) traced(h HostCall, from time.Time, r *refusal) {
 		}
 	}
 	if f.call.Trace != nil {
+		h.Detail = f.clean(h.Detail)
 		h.At, h.Took = from.Sub(f.started), time.Since(from)
 		f.call.Trace(h)
 	}
+}
+
+// clean returns a text without the secrets of the call.
+func (f *frame) clean(text string) string {
+	text, _ = f.call.Access.Secrets.scrub(text)
+	return text
+}
+
+// body returns a copy of what a host call carries, for the tracer; nil if it does not
+// ask.
+func (f *frame) body(b []byte) []byte {
+	if f.call.Trace == nil || !f.call.TraceBodies {
+		return nil
+	}
+	return []byte(f.clean(string(b)))
 }

@@ -49,7 +49,7 @@ var callFunctions = []function{
 		default:
 			return nil, refuse(abi.ArgsInvalid, "log: level %q: want debug, info, warn or error", printable(r.Level, 40))
 		}
-		h.Detail = printable(r.Message, 80)
+		h.Detail = printable(f.clean(r.Message), 80)
 		return nil, f.writeLog(r.Level, r.Message)
 	}),
 	hostCallBody("http", func(f *frame, h *HostCall, request, body []byte) ([]byte, *refusal) {
@@ -304,7 +304,11 @@ func (f *frame) answer(name string, run hostCallFunc, mem api.Memory, ptr, n, bo
 		refused = refuse(abi.ArgsInvalid, "%s: body of %d bytes exceeds %d", name, bodyLen, max(most, f.limits.HTTPBytes))
 	default:
 		f.charge(n + bodyLen)
-		out, refused = run(f, &h, append([]byte(nil), shared...), append([]byte(nil), sharedBody...))
+		request, body := append([]byte(nil), shared...), append([]byte(nil), sharedBody...)
+		out, refused = run(f, &h, request, body)
+		if name != "http" { // which has told of its bodies
+			h.Sent, h.Got = append(f.body(request), f.body(body)...), f.body(out)
+		}
 	}
 	f.traced(h, from, refused)
 	sign := uint64(0)

@@ -23,7 +23,7 @@ const (
 func (f *frame) log(level string, text []byte) {
 	from := time.Now()
 	message := string(text[:min(int64(len(text)), f.limits.LogBytes+1)]) // one more, so that it is marked as cut
-	f.traced(HostCall{Name: "log", Detail: printable(message, 80), Need: "log"}, from, f.writeLog(level, message))
+	f.traced(HostCall{Name: "log", Detail: printable(f.clean(message), 80), Need: "log", Sent: f.body(text[:len(message)])}, from, f.writeLog(level, message))
 }
 
 // writeLog writes one line to the operator's log.
