@@ -172,6 +172,11 @@ func (f *File) clock() (func() time.Time, error) {
 	return func() time.Time { return now.Add(time.Since(began)) }, nil
 }
 
+// SessionsPath returns where the app's sessions are, if it keeps them.
+func (f *File) SessionsPath() string {
+	return f.path(cmp.Or(f.Store.Path, filepath.FromSlash(defaultSessions)))
+}
+
 // AuditPath returns where the app's audit log is.
 func (f *File) AuditPath() string {
 	return f.path(cmp.Or(f.Store.Audit, filepath.FromSlash(defaultAudit)))
