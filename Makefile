@@ -51,10 +51,10 @@ hostile:
 	"$$out/sandboxd" conformance $(HOSTILE) --modules "$$out/modules"
 
 # Changes the code that decides about calls, one statement at a time, and reports
-# the changes that no test notices. It takes the better part of an hour.
+# the changes that no test notices. It takes some minutes.
 mutate:
 	nice go run ./internal/mutate -equivalent internal/mutate/equivalent.txt \
-		flow/dispatch.go flow/guard.go flow/confirm.go flow/decide.go sdk/abi/guard.go
+		flow/dispatch.go flow/merge.go flow/guard.go flow/group.go flow/phases.go flow/confirm.go flow/decide.go sdk/abi/guard.go
 
 # Tries every change of the compiled first-party guards, not only those at denials as
 # go test does, and names those that their tables do not notice.

@@ -185,8 +185,9 @@ type answer struct {
 }
 
 // resume deals with answers in the user's newest message: it runs the calls that
-// were approved, and tells of those that were rejected. It reports whether the
-// run now waits for a person again.
+// were approved, and tells of those that were rejected. Approved tasks are left to
+// resumeTasks, which gives them in their turn. It reports whether the run now waits
+// for a person again.
 func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	ev := s.newestUserEvent()
 	if ev == nil || !s.firstToResume(ev) {
@@ -200,7 +201,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	alone := onlyAnswers(ev.Content)
+	alone, table := onlyAnswers(ev.Content), s.table()
 	var groups []*answeredCalls
 	events := s.events()
 	for _, q := range questions {
@@ -221,12 +222,15 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 			continue
 		}
 		s.goesOnFor(q)
-		given, err := abi.Unmarshal(q.Given)
-		if err != nil {
-			return false, fmt.Errorf("question %s: %w", q.ID, err)
+		if _, spec := table.lookup(q.Tool); spec != nil && spec.task && ap.answer.Confirmed && ap.ended == nil {
+			s.approved = append(s.approved, ap)
+			continue
 		}
-		args, _ := given.(map[string]any)
-		groups = addAnswered(groups, eventOfCall(events, q.Call), ap, &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args})
+		call, err := askedCall(q)
+		if err != nil {
+			return false, err
+		}
+		groups = addAnswered(groups, eventOfCall(events, q.Call), ap, call)
 	}
 	for _, a := range answers {
 		if err := s.audit(ctx, refusalRecord(session.Question{ID: a.id, Session: s.key, Run: s.id}, s.by, abi.ConfirmationNotFound, "no such question")); err != nil {
@@ -234,7 +238,7 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		}
 	}
 	for _, g := range groups {
-		waits, err := s.settle(ctx, s.dispatch(ctx, s.table(), g.calls, g.approvals))
+		waits, err := s.settle(ctx, s.dispatch(ctx, table, g.calls, g.approvals))
 		if err != nil || s.stopped {
 			return true, err
 		}
@@ -244,6 +248,16 @@ func (s *step) resume(ctx context.Context) (waiting bool, err error) {
 		s.ended = true // somebody is asked, whatever came after the question
 	}
 	return waiting, nil
+}
+
+// askedCall is the call of a question as the model made it.
+func askedCall(q session.Question) (*genai.FunctionCall, error) {
+	given, err := abi.Unmarshal(q.Given)
+	if err != nil {
+		return nil, fmt.Errorf("question %s: %w", q.ID, err)
+	}
+	args, _ := given.(map[string]any)
+	return &genai.FunctionCall{ID: q.Call, Name: q.Tool, Args: args}, nil
 }
 
 // The answeredCalls are the calls of one event about which a message decides. Their results
@@ -352,15 +366,6 @@ func resumedRecord(q session.Question, who string) audit.Record {
 	return rec
 }
 
-func (s *step) newestUserEvent() *session.Event {
-	for _, e := range slices.Backward(s.events()) {
-		if e.Author == userAuthor && !isRecord(e) {
-			return e
-		}
-	}
-	return nil
-}
-
 // answers reads the answers to questions in a user's event. Only the literal true
 // approves, only the literal false rejects, and anything else, nothing included, is
 // no answer.
@@ -389,7 +394,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 		}
 		a := answer{id: r.ID, payload: m["payload"], decision: session.Decision{Approve: confirmed, By: s.by, At: s.cfg.Now(), Via: viaMessage}}
 		if a.payload != nil {
-			payload, err := abi.Marshal(a.payload)
+			payload, err := said(a.payload)
 			if err != nil {
 				return nil, fmt.Errorf("payload of the answer to %s: %w", r.ID, err)
 			}

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 
 	"google.golang.org/genai"
 
+	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 )
 
@@ -383,8 +385,9 @@ func cleaned(views []*view) []*genai.Content {
 	return out
 }
 
-// cleanContent returns a copy without empty parts and without ids that the model
-// did not give, or nil if nothing is left.
+// cleanContent returns a copy without empty parts, without ids that the model did not
+// give and without arguments and results that no document can hold, which were an
+// error of their call; or nil if nothing is left.
 func cleanContent(c *genai.Content) *genai.Content {
 	c = session.CloneContent(c)
 	c.Parts = slices.DeleteFunc(c.Parts, func(p *genai.Part) bool { return p == nil || reflect.ValueOf(*p).IsZero() })
@@ -392,12 +395,58 @@ func cleanContent(c *genai.Content) *genai.Content {
 		return nil
 	}
 	for _, p := range c.Parts {
-		if p.FunctionCall != nil && strings.HasPrefix(p.FunctionCall.ID, callIDPrefix) {
-			p.FunctionCall.ID = ""
+		if call := p.FunctionCall; call != nil {
+			if strings.HasPrefix(call.ID, callIDPrefix) {
+				call.ID = ""
+			}
+			if call.Args != nil && !sayable(call.Args, 1) {
+				call.Args = nil
+			}
 		}
-		if p.FunctionResponse != nil && strings.HasPrefix(p.FunctionResponse.ID, callIDPrefix) {
-			p.FunctionResponse.ID = ""
+		if r := p.FunctionResponse; r != nil {
+			if strings.HasPrefix(r.ID, callIDPrefix) {
+				r.ID = ""
+			}
+			if r.Response != nil && !sayable(r.Response, 1) {
+				r.Response = map[string]any{"error": modelText(&CallError{Code: abi.GuestOutputInvalid})}
+			}
 		}
 	}
 	return c
+}
+
+// sayable reports whether a value at a depth can be part of what somebody says: it
+// does not nest too deep, and JSON has words for it.
+func sayable(v any, depth int) bool {
+	switch v := v.(type) {
+	case nil, bool, string, int, int64:
+		return true
+	case json.Number:
+		_, err := abi.Canonical([]byte(v))
+		return err == nil
+	case float64:
+		return !math.IsNaN(v) && !math.IsInf(v, 0)
+	case map[string]any:
+		if depth > abi.MaxDepth {
+			return false
+		}
+		for _, member := range v {
+			if !sayable(member, depth+1) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		if depth > abi.MaxDepth {
+			return false
+		}
+		for _, member := range v {
+			if !sayable(member, depth+1) {
+				return false
+			}
+		}
+		return true
+	}
+	_, err := said(v)
+	return err == nil
 }

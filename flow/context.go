@@ -238,7 +238,7 @@ func generic(v any) (any, error) {
 			return v, nil
 		}
 	}
-	data, err := abi.Marshal(v)
+	data, err := said(v)
 	if err != nil {
 		return nil, err
 	}

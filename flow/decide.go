@@ -49,6 +49,9 @@ func (r *Runner) Decide(ctx context.Context, key session.Key, id string, d sessi
 	}
 	if d.Payload != nil {
 		payload, err := abi.Canonical(d.Payload)
+		if err == nil {
+			err = abi.CheckDepth(payload)
+		}
 		if err != nil {
 			return session.Question{}, fmt.Errorf("decision: payload: %w", err)
 		}
@@ -156,12 +159,16 @@ func questionRecord(action string, q session.Question, who string) audit.Record 
 // Of in, the content and the state have no meaning here.
 func (r *Runner) Resume(ctx context.Context, key session.Key, in Input) iter.Seq2[*session.Event, error] {
 	return func(yield func(*session.Event, error) bool) {
-		contents, err := r.decided(ctx, key)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for _, content := range contents {
+		gone := map[string]bool{} // runs that went on
+		for {
+			content, err := r.decided(ctx, key, gone)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if content == nil {
+				return
+			}
 			in.Content, in.StateDelta = content, nil
 			for ev, err := range r.Run(ctx, key, in) {
 				if !yield(ev, err) {
@@ -172,9 +179,11 @@ func (r *Runner) Resume(ctx context.Context, key session.Key, in Input) iter.Seq
 	}
 }
 
-// decided returns, for each run that can go on, the message that says so. It says
-// nothing that the questions do not: they are looked at again when it arrives.
-func (r *Runner) decided(ctx context.Context, key session.Key) ([]*genai.Content, error) {
+// decided returns the message that says what was decided about the questions of the
+// first run that can go on and is not in gone, to which it is added; nil if there is
+// none. It says nothing that the questions do not: they are looked at again when it
+// arrives.
+func (r *Runner) decided(ctx context.Context, key session.Key, gone map[string]bool) (*genai.Content, error) {
 	sess, err := r.store.Get(ctx, key)
 	if err != nil {
 		return nil, err
@@ -188,11 +197,11 @@ func (r *Runner) decided(ctx context.Context, key session.Key) ([]*genai.Content
 		return nil, err
 	}
 	now := r.cfg.Now()
-	var contents []*genai.Content
-	of := map[string]*genai.Content{} // by run
+	var content *genai.Content
+	run := ""
 	for _, q := range questions {
 		switch {
-		case superseded(questions, q):
+		case superseded(questions, q), content == nil && gone[q.Run], content != nil && q.Run != run:
 			continue
 		case q.State == session.Approved && (q.Expires.IsZero() || !now.After(q.Expires)):
 		case q.State == session.Rejected && !answered(sess.Events, q.ID):
@@ -208,13 +217,13 @@ func (r *Runner) decided(ctx context.Context, key session.Key) ([]*genai.Content
 			}
 			response["payload"] = payload
 		}
-		if of[q.Run] == nil {
-			of[q.Run] = &genai.Content{Role: genai.RoleUser}
-			contents = append(contents, of[q.Run])
+		if content == nil {
+			content, run = &genai.Content{Role: genai.RoleUser}, q.Run
+			gone[run] = true
 		}
-		of[q.Run].Parts = append(of[q.Run].Parts, &genai.Part{FunctionResponse: &genai.FunctionResponse{ID: q.ID, Name: confirmationCall, Response: response}})
+		content.Parts = append(content.Parts, &genai.Part{FunctionResponse: &genai.FunctionResponse{ID: q.ID, Name: confirmationCall, Response: response}})
 	}
-	return contents, nil
+	return content, nil
 }
 
 // superseded reports whether the same call was asked about again, so that what was

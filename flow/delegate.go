@@ -278,12 +278,12 @@ func splitTasks(table *toolTable, calls []*genai.FunctionCall) (others, tasks []
 
 // runTasks gives tasks one after the other, until one ends the step: because it
 // stays open, or because a person is asked about it.
-func (s *step) runTasks(ctx context.Context, table *toolTable, tasks []*genai.FunctionCall) (ends bool, err error) {
+func (s *step) runTasks(ctx context.Context, table *toolTable, tasks []*genai.FunctionCall, approvals map[string]*approval) (ends bool, err error) {
 	for _, call := range tasks {
 		if !validTaskID(call.ID) {
 			return true, fmt.Errorf("task %s: call id %q: want no '/' and no '@', and not digits only", call.Name, escape(call.ID, 80))
 		}
-		if ends, err := s.settle(ctx, s.dispatch(ctx, table, []*genai.FunctionCall{call}, nil)); err != nil || ends {
+		if ends, err := s.settle(ctx, s.dispatch(ctx, table, []*genai.FunctionCall{call}, approvals)); err != nil || ends {
 			return true, err
 		}
 	}
@@ -296,25 +296,86 @@ func validTaskID(id string) bool {
 }
 
 // resumeTasks goes on with tasks that are open, such as one whose agent asked the
-// user something. It reports whether one still is.
+// user something, and with those that a person has approved, in the order of their
+// calls. It reports whether one still is open.
 func (s *step) resumeTasks(ctx context.Context) (waiting bool, err error) {
 	if len(s.agent.delegates(Task)) == 0 {
 		return false, nil
 	}
-	table := s.table()
-	events := s.events()
-	answered := scopesOf(events).answered
-	var open []*genai.FunctionCall
+	table, events := s.table(), s.events()
+	var tasks []*genai.FunctionCall
 	for _, ev := range events {
-		if ev.IsolationScope != s.scope || ev.Author != s.agent.Name {
-			continue
-		}
-		_, tasks := splitTasks(table, ev.Calls())
-		for _, call := range tasks {
-			if !answered[call.ID] {
-				open = append(open, call)
-			}
+		if ev.IsolationScope == s.scope && ev.Author == s.agent.Name {
+			_, given := splitTasks(table, ev.Calls())
+			tasks = append(tasks, given...)
 		}
 	}
-	return s.runTasks(ctx, table, open)
+	for _, ap := range s.approved {
+		if !slices.ContainsFunc(tasks, func(call *genai.FunctionCall) bool { return call.ID == ap.question.Call }) {
+			tasks = append(tasks, &genai.FunctionCall{ID: ap.question.Call}) // its event is not in the history
+		}
+	}
+	if len(tasks) == 0 {
+		return false, nil
+	}
+	approvals, err := s.approvedTasks(ctx, events, tasks)
+	if err != nil {
+		return false, err
+	}
+	answered := scopesOf(events).answered
+	var open []*genai.FunctionCall
+	for _, call := range tasks {
+		ap := approvals[call.ID]
+		if ap != nil {
+			if call, err = askedCall(ap.question); err != nil {
+				return false, err
+			}
+		}
+		if ap != nil || !answered[call.ID] {
+			open = append(open, call)
+		}
+	}
+	return s.runTasks(ctx, table, open, approvals)
+}
+
+// approvedTasks returns the approvals that tasks have and did not spend, by the ids of
+// their calls: those of the newest message, and earlier ones, because a task before
+// it was open when it was approved.
+func (s *step) approvedTasks(ctx context.Context, events []*session.Event, tasks []*genai.FunctionCall) (map[string]*approval, error) {
+	approvals := map[string]*approval{}
+	for _, ap := range s.approved {
+		approvals[ap.question.Call] = ap
+	}
+	waits := map[string]bool{} // by the id of a call: its newest response says that a person is asked
+	for _, ev := range events {
+		for _, r := range ev.Responses() {
+			_, waits[r.ID] = ev.Actions.RequestedConfirmations[r.ID]
+		}
+	}
+	earlier := func(call *genai.FunctionCall) bool { return waits[call.ID] && approvals[call.ID] == nil }
+	if !slices.ContainsFunc(tasks, earlier) {
+		return approvals, nil
+	}
+	questions, err := s.store.Questions(ctx, s.key)
+	if err != nil {
+		return nil, err
+	}
+	now := s.cfg.Now()
+	for _, q := range questions {
+		if q.State != session.Approved || q.Agent != s.agent.Name || superseded(questions, q) || !q.Expires.IsZero() && now.After(q.Expires) ||
+			!slices.ContainsFunc(tasks, func(call *genai.FunctionCall) bool { return call.ID == q.Call && earlier(call) }) {
+			continue
+		}
+		ap := &approval{question: q, answer: session.Confirmation{Hint: q.Hint, Confirmed: true}}
+		if q.Payload != nil {
+			if ap.answer.Payload, err = abi.Unmarshal(q.Payload); err != nil {
+				return nil, fmt.Errorf("question %s: payload: %w", q.ID, err)
+			}
+		}
+		if err := s.audit(ctx, resumedRecord(q, s.by)); err != nil {
+			return nil, err
+		}
+		approvals[q.Call] = ap
+	}
+	return approvals, nil
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
+	"sort"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/genai"
 
@@ -151,6 +155,145 @@ func TestTasksInOrder(t *testing.T) {
 		w.agent.Agents = []*flow.Agent{worker("kid", flow.Task)}
 		if o := w.run(flow.Text("go")); len(o.errs) != 1 || len(w.calls()) != 0 {
 			t.Errorf("id %s: errors %v, calls %+v", id, o.errs, w.calls())
+		}
+	}
+}
+
+// Tasks that a person has approved, one message or several, run in the order of their
+// calls and one at a time, as tasks do that nobody is asked about. One whose turn has not come keeps its
+// approval while an earlier one is open.
+func TestApprovedTasksInOrder(t *testing.T) {
+	type turn struct {
+		say    string // a message; "": the answers
+		yes    []int  // of the questions, in the order in which they are answered
+		no     []int
+		want   string
+		resume bool // by Runner.Resume after Runner.Decide
+	}
+	first, second := finish("f1", `{"result":"1"}`), finish("f2", `{"result":"2"}`)
+	one, two := "kid(finish_task) kid<finish_task user<kid", "kid(finish_task) kid<finish_task user<kid"
+	for name, c := range map[string]struct {
+		steps  [][]flowtest.Reply
+		turns  []turn
+		told   map[string]string
+		expire bool // before the last turn
+	}{
+		"both":                      {steps: [][]flowtest.Reply{first, second}, turns: []turn{{yes: []int{0, 1}, want: one + " " + two + " agent:done"}}},
+		"answered in another order": {steps: [][]flowtest.Reply{first, second}, turns: []turn{{yes: []int{1, 0}, want: one + " " + two + " agent:done"}}},
+		"decided apart":             {steps: [][]flowtest.Reply{first, second}, turns: []turn{{yes: []int{1, 0}, resume: true, want: one + " " + two + " agent:done"}}},
+		"the first asks": {steps: [][]flowtest.Reply{flowtest.Say("which day?"), first, second}, turns: []turn{
+			{yes: []int{1, 0}, want: "kid:which day?"}, {say: "Mon", want: one + " " + two + " agent:done"}}},
+		"both ask": {steps: [][]flowtest.Reply{flowtest.Say("which day?"), first, flowtest.Say("which hour?"), second}, turns: []turn{
+			{yes: []int{0, 1}, want: "kid:which day?"}, {say: "Mon", want: one + " kid:which hour?"}, {say: "noon", want: two + " agent:done"}}},
+		"the first is rejected": {steps: [][]flowtest.Reply{second}, turns: []turn{{no: []int{0}, yes: []int{1}, want: "agent<kid " + two + " agent:done"}},
+			told: map[string]string{"d1": `{"error":"error tool \"kid\" call is rejected"}`, "d2": `{"output":"2"}`}},
+		"the second is rejected": {steps: [][]flowtest.Reply{flowtest.Say("which day?"), first}, turns: []turn{{no: []int{1}, yes: []int{0}, want: "agent<kid kid:which day?"}, {say: "Mon", want: one + " agent:done"}},
+			told: map[string]string{"d1": `{"output":"1"}`, "d2": `{"error":"error tool \"kid\" call is rejected"}`}},
+		"the second alone": {steps: [][]flowtest.Reply{second, first}, turns: []turn{{yes: []int{1}, want: two + " agent:done"}, {yes: []int{0}, want: one + " agent:done"}},
+			told: map[string]string{"d1": `{"output":"1"}`, "d2": `{"output":"2"}`}},
+		"the approval of the second expires": {steps: [][]flowtest.Reply{flowtest.Say("which day?"), first}, expire: true, turns: []turn{
+			{yes: []int{0, 1}, want: "kid:which day?"}, {say: "Mon", want: one + " agent:done"}},
+			told: map[string]string{"d1": `{"output":"1"}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`), give("d2", `{"request":"y"}`)))
+			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+			w.cfg.Now = func() time.Time { return now }
+			below := worker("kid", flow.Task, c.steps...)
+			running := &gauge{}
+			below.Hooks = []flow.Hooks{{
+				BeforeAgent: func(*flow.CallbackContext) (*genai.Content, error) { running.add(1); return nil, nil },
+				AfterAgent:  func(*flow.CallbackContext) (*genai.Content, error) { running.add(-1); return nil, nil },
+			}}
+			var tasks []string
+			below.Model.(*flowtest.Model).OnRequest = func(req *flow.Request, _ bool) { tasks = append(tasks, shown(req.Contents)[0]) }
+			w.agent.Agents = []*flow.Agent{below}
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "ask", Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+				if q.Call.Tool != "kid" || q.Facts.Approved != nil || q.Session == home.ID && w.begun(q.Call.ID) {
+					return flowtest.Echo(q, abi.Allow()), nil
+				}
+				return flowtest.Echo(q, abi.Confirm("sure", "sure?")), nil
+			}}}
+			questions := append(w.say("go").questions(), w.say("and?").questions()...)
+			if len(questions) != 2 {
+				t.Fatalf("%d questions", len(questions))
+			}
+			for i, turn := range c.turns {
+				if c.expire && i == len(c.turns)-1 {
+					now = now.Add(365 * 24 * time.Hour)
+				}
+				var o outcome
+				in := flow.Text(turn.say)
+				if turn.say == "" {
+					in.Content.Parts = nil
+					for says, list := range map[string][]int{"true": turn.yes, "false": turn.no} {
+						for _, n := range list {
+							in.Content.Parts = append(in.Content.Parts, answer(questions[n].ID, `{"confirmed":`+says+`}`).Content.Parts...)
+						}
+					}
+				}
+				if turn.resume {
+					w.approveAll(questions)
+					o = w.resume()
+				} else {
+					o = w.run(in)
+				}
+				if len(o.errs) > 0 || o.authors() != turn.want {
+					t.Errorf("turn %d: got %s, want %s (errors %v)", i, o.authors(), turn.want, o.errs)
+				}
+			}
+			if running.most != 1 {
+				t.Errorf("%d tasks ran at the same time", running.most)
+			}
+			if c.told == nil {
+				c.told = map[string]string{"d1": `{"output":"1"}`, "d2": `{"output":"2"}`}
+			}
+			if !sort.StringsAreSorted(tasks) && name != "the second alone" {
+				t.Errorf("the agent was given %q", tasks)
+			}
+			for id, want := range c.told {
+				last := ""
+				for _, ev := range w.stored().Events {
+					if r := (outcome{t: t, events: []*session.Event{ev}}).response(id); r != "" {
+						last = r
+					}
+				}
+				if last != want {
+					t.Errorf("%s: the model was told %s last, want %s", id, last, want)
+				}
+			}
+			spent := map[string]int{}
+			for _, call := range w.calls() {
+				if call.Approval != "" {
+					spent[call.Approval]++
+				}
+			}
+			for id, n := range spent {
+				if n != 1 {
+					t.Errorf("approval %s was spent %d times", id, n)
+				}
+			}
+		})
+	}
+}
+
+// begun reports whether a call has been begun.
+func (w *world) begun(id string) bool {
+	return slices.ContainsFunc(w.calls(), func(c session.Call) bool { return c.ID.Call == id })
+}
+
+// approveAll decides questions apart from any message.
+func (w *world) approveAll(asked []*genai.FunctionCall) {
+	w.t.Helper()
+	questions, err := w.store.Questions(w.t.Context(), home)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, q := range questions {
+		if slices.ContainsFunc(asked, func(c *genai.FunctionCall) bool { return c.ID == q.ID }) {
+			if _, err := w.runner().Decide(w.t.Context(), home, q.ID, session.Decision{Approve: true, By: "bo", Via: "desk", ArgsSHA256: q.ArgsSHA256}); err != nil {
+				w.t.Fatal(err)
+			}
 		}
 	}
 }
@@ -392,7 +535,7 @@ func TestTaskGetsWhatWasJudged(t *testing.T) {
 	}
 }
 
-// What ran beside the agent at which a consumer stops, or a run fails, is in the
+// What ran beside the agent at which a consumer stops or panics, or a run fails, is in the
 // history all the same, wherever it ran: the model has to learn of it. Nothing more
 // is yielded.
 func TestResultsOutliveTheConsumer(t *testing.T) {
@@ -429,8 +572,8 @@ func TestResultsOutliveTheConsumer(t *testing.T) {
 			a.Agents = []*flow.Agent{mid, talker}
 		},
 	} {
-		for _, fails := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: ", failing"}[fails], func(t *testing.T) {
+		for _, end := range []string{"stops", "fails", "panics", "ends its goroutine"} {
+			t.Run(name+", "+end, func(t *testing.T) {
 				w := newWorld(t)
 				began, stopped := make(chan struct{}), make(chan struct{})
 				pay := handler("pay", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
@@ -443,22 +586,47 @@ func TestResultsOutliveTheConsumer(t *testing.T) {
 				w.agent.Model = w.model
 				build(&w.agent, talker, pay)
 				plain := w.store
-				if fails {
+				if end == "fails" {
 					w.store = failAt{w.store, "kid", func() { close(stopped) }}
 				}
+				after := 0
+				w.cfg.Hooks = []flow.Hooks{{AfterRun: func(*flow.CallbackContext) { after++ }}}
 				r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
 				over := false
-				for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
-					if over {
-						t.Errorf("after the end: %s, %v", toJSON(t, ev), err)
-					}
-					if over = err != nil; err == nil && ev.Author == "kid" {
+				consume := func() {
+					for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
+						if over {
+							t.Errorf("after the end: %s, %v", toJSON(t, ev), err)
+						}
+						if over = err != nil; err != nil || ev.Author != "kid" {
+							continue
+						}
+						over = true
 						close(stopped)
+						switch end {
+						case "panics":
+							panic("mine")
+						case "ends its goroutine":
+							runtime.Goexit()
+						}
 						break
 					}
+				}
+				var got any
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					defer func() { got = recover() }()
+					consume()
+				})
+				wg.Wait()
+				if want := map[string]any{"panics": "mine"}[end]; got != want {
+					t.Errorf("recovered %v, want %v", got, want)
+				}
+				if after != 1 {
+					t.Errorf("after-run hooks ran %d times", after)
 				}
 				w.store = plain
 				o := outcome{t: t, events: w.stored().Events}

@@ -93,7 +93,19 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 			}
 		}
 	}()
+	served := false
+	defer func() {
+		if !served { // the consumer panics: what has happened is stored all the same
+			s.watched("results of calls", func() { s.show(s.joined(ctx, results, late)) })
+		}
+	}()
 	f.serve(s.yield)
+	served = true
+	return s.joined(ctx, results, late)
+}
+
+// joined ends the calls that were not begun and merges all.
+func (s *step) joined(ctx context.Context, results []*call, late []*CallError) *batch {
 	for i, err := range late {
 		switch {
 		case err == nil:
@@ -356,6 +368,9 @@ func (c *call) askAboutCall(args json.RawMessage) (json.RawMessage, *Decision, e
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("arguments: want an object")
 		}
+		if err := abi.CheckDepth(doc); err != nil {
+			return err
+		}
 		return c.checkArgs(doc)
 	})
 	if err != nil {
@@ -387,7 +402,7 @@ func (c *call) judgeResult(response map[string]any, foreign bool) (map[string]an
 // judgeDocument asks the guards about a response, and returns it as they left it,
 // also as JSON. A response that Go code made becomes what its JSON says.
 func (c *call) judgeDocument(response map[string]any, foreign bool) (_ map[string]any, _ json.RawMessage, denied *denial) {
-	doc, err := abi.Marshal(response)
+	doc, err := said(response)
 	if err != nil {
 		return nil, nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
 	}
@@ -425,7 +440,7 @@ func (c *call) askAboutResult(doc json.RawMessage) (json.RawMessage, *denial) {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("result: want an object")
 		}
-		return nil
+		return abi.CheckDepth(doc)
 	})
 	if err != nil {
 		return nil, &denial{err: &CallError{Code: abi.PolicyUnavailable, Err: err}}

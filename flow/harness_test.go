@@ -64,7 +64,7 @@ func newWorld(t testing.TB, steps ...[]flowtest.Reply) *world {
 
 func (w *world) runner() *flow.Runner {
 	w.t.Helper()
-	if w.agent.Model == nil {
+	if w.agent.Model == nil && w.agent.Type == flow.ModelAgent {
 		w.agent.Model = w.model
 	}
 	r, err := flow.NewRunner(&w.agent, w.store, w.cfg)

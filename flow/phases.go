@@ -273,18 +273,19 @@ func (r *run) judgeResponse(ctx context.Context, agent string, step int, resp *s
 	return edited, hold, nil
 }
 
-// judged asks about what the agent says in an event that no response of the model
-// is, before anything is made of it. It returns the event as guards left it.
-func (s *step) judged(ctx context.Context, ev *session.Event) *session.Event {
-	if !s.guarded(abi.PhaseResponse) {
+// judged asks about what is said in an event that no response of the model is, by a
+// hook in an agent's place or through a tool, before anything is made of it. It returns
+// the event as guards left it. The step is 0 outside of steps.
+func (p place) judged(ctx context.Context, ev *session.Event, step int) *session.Event {
+	if !p.guarded(abi.PhaseResponse) {
 		return ev
 	}
-	resp, _, refused := s.judgeResponse(ctx, s.agent.Name, s.number, &ev.Response)
+	resp, _, refused := p.judgeResponse(ctx, ev.Author, step, &ev.Response)
 	if refused != nil {
-		return s.refusal(s.agent.Name, refused)
+		return p.refusal(ev.Author, refused)
 	}
 	ev.Response = *resp
-	s.note(ev)
+	p.note(ev)
 	return ev
 }
 

@@ -194,10 +194,14 @@ func TestHooksSayNothingPastGuards(t *testing.T) {
 	secret := func(*flow.CallbackContext) (*genai.Content, error) {
 		return genai.NewContentFromText("the secret", genai.RoleModel), nil
 	}
+	beside := func(*flow.CallbackContext) (*genai.Content, error) {
+		return &genai.Content{Parts: []*genai.Part{genai.NewPartFromText("the secret"), {FunctionResponse: &genai.FunctionResponse{Name: "x"}}}}, nil
+	}
 	for name, h := range map[string]flow.Hooks{
-		"before run":   {BeforeRun: secret},
-		"before agent": {BeforeAgent: secret},
-		"after agent":  {AfterAgent: secret},
+		"before run":                    {BeforeRun: secret},
+		"before run, beside a response": {BeforeRun: beside},
+		"before agent":                  {BeforeAgent: secret},
+		"after agent":                   {AfterAgent: secret},
 		"before model": {BeforeModel: func(*flow.CallbackContext, *flow.Request) (*session.Response, error) {
 			return &session.Response{Content: genai.NewContentFromText("the secret", genai.RoleModel)}, nil
 		}},
@@ -225,6 +229,89 @@ func TestHooksSayNothingPastGuards(t *testing.T) {
 				t.Errorf("the secret is out: %s", all)
 			}
 		})
+	}
+}
+
+// What a hook puts in an agent's or its model's place is judged before anything is
+// made of it, wherever the agent works: nothing of what guards refuse or rewrite
+// reaches an event, a store, a result or a model, not even beside a response.
+func TestHooksOfAgentsAreJudged(t *testing.T) {
+	text := genai.NewContentFromText("the secret", genai.RoleModel)
+	beside := &genai.Content{Role: genai.RoleModel, Parts: []*genai.Part{
+		genai.NewPartFromText("the secret"), {FunctionResponse: &genai.FunctionResponse{ID: "x", Name: "x", Response: map[string]any{"a": "b"}}}}}
+	hooks := map[string]func(*genai.Content) flow.Hooks{
+		"before agent": func(c *genai.Content) flow.Hooks {
+			return flow.Hooks{BeforeAgent: func(ctx *flow.CallbackContext) (*genai.Content, error) { return c, nil }}
+		},
+		"after agent": func(c *genai.Content) flow.Hooks {
+			return flow.Hooks{AfterAgent: func(*flow.CallbackContext) (*genai.Content, error) { return c, nil }}
+		},
+		"before model": func(c *genai.Content) flow.Hooks {
+			return flow.Hooks{BeforeModel: func(*flow.CallbackContext, *flow.Request) (*session.Response, error) {
+				return &session.Response{Content: c}, nil
+			}}
+		},
+		"after model": func(c *genai.Content) flow.Hooks {
+			return flow.Hooks{AfterModel: func(*flow.CallbackContext, *session.Response) (*session.Response, error) {
+				return &session.Response{Content: c}, nil
+			}}
+		},
+		"on model error": func(c *genai.Content) flow.Hooks {
+			return flow.Hooks{OnModelError: func(*flow.CallbackContext, *flow.Request, error) (*session.Response, error) {
+				return &session.Response{Content: c}, nil
+			}}
+		},
+	}
+	places := map[string]func(w *world, below *flow.Agent){
+		"single turn": func(w *world, below *flow.Agent) { below.Mode = flow.SingleTurn },
+		"task":        func(w *world, below *flow.Agent) { below.Mode = flow.Task },
+		"chat":        func(w *world, below *flow.Agent) { w.model.Steps[0] = toKid() },
+		"agent as tool": func(w *world, below *flow.Agent) {
+			w.agent.Agents, w.agent.Tools = nil, []flow.Tool{flow.AgentTool(below, flow.AgentToolOptions{SkipSummarization: true, ShowResult: true})}
+		},
+		"sequence": func(w *world, below *flow.Agent) { w.agent.Type, w.agent.Model = flow.SequentialAgent, nil },
+		"loop": func(w *world, below *flow.Agent) {
+			w.agent.Type, w.agent.Model, w.agent.MaxIterations = flow.LoopAgent, nil, 2
+		},
+		"parallel": func(w *world, below *flow.Agent) { w.agent.Type, w.agent.Model = flow.ParallelAgent, nil },
+	}
+	for place, put := range places {
+		for hook, of := range hooks {
+			forms := map[string]*genai.Content{"text": text}
+			if strings.HasSuffix(hook, "agent") { // a step with a response is not the last
+				forms["beside a response"] = beside
+			}
+			for form, content := range forms {
+				for guard, judge := range map[string]judge{"": nil, "denied": noSecret, "rewritten": mask} {
+					t.Run(strings.Join([]string{place, hook, form, guard}, "/"), func(t *testing.T) {
+						w := newWorld(t, flowtest.Call(give("d1", `{"request":"x"}`)))
+						w.agent.Model = w.model
+						below := kid("kid", flowtest.Say("hi"), flowtest.Say("hi"))
+						if hook == "on model error" {
+							below.Model.(*flowtest.Model).Steps = [][]flowtest.Reply{{{Err: errors.New("503")}}, {{Err: errors.New("503")}}}
+						}
+						below.Hooks = []flow.Hooks{of(content)}
+						var heard []any
+						for _, m := range []*flowtest.Model{w.model, below.Model.(*flowtest.Model)} {
+							m.OnRequest = func(req *flow.Request, _ bool) { heard = append(heard, req.Contents) }
+						}
+						w.agent.Agents = []*flow.Agent{below}
+						put(w, below)
+						if judge != nil {
+							w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse}, Rewrite: []abi.Phase{abi.PhaseResponse}, Answer: judge}}
+						}
+						o := w.say("go")
+						all := toJSON(t, []any{o.events, w.stored(), w.calls(), heard})
+						if said := strings.Contains(all, "the secret"); said == (judge != nil) {
+							t.Errorf("the secret is out: %t; %s", said, all)
+						}
+						if masked := strings.Contains(all, "the masked"); masked != (guard == "rewritten") {
+							t.Errorf("what the guard wrote is out: %t; %s", masked, all)
+						}
+					})
+				}
+			}
+		}
 	}
 }
 

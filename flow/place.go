@@ -92,6 +92,7 @@ func (p place) agentHooks(ctx context.Context, a *Agent, hooks []Hooks, where st
 	ev.Actions = set
 	if content != nil {
 		ev.Content = withRole(content, genai.RoleModel)
+		ev = p.judged(ctx, ev, 0)
 	}
 	return content != nil, yield(ev, nil)
 }

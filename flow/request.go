@@ -27,10 +27,14 @@ func (s *step) buildRequest(ctx context.Context, req *Request) (waiting bool, er
 	if err := s.listTools(ctx); err != nil {
 		return false, err
 	}
-	if waiting, err := s.resume(ctx); waiting || err != nil || s.stopped {
-		return waiting, err
+	before := len(s.events())
+	if waiting, err = s.resume(ctx); !waiting && err == nil && !s.stopped {
+		waiting, err = s.resumeTasks(ctx)
 	}
-	if waiting, err := s.resumeTasks(ctx); waiting || err != nil || s.stopped {
+	if err == nil {
+		err = s.handBack(ctx, before)
+	}
+	if waiting || err != nil || s.stopped {
 		return waiting, err
 	}
 	cc := s.callbackContext(ctx, s.agent.Name, nil)
@@ -224,10 +228,19 @@ func cloneConfig(c *genai.GenerateContentConfig) (*genai.GenerateContentConfig, 
 }
 
 // canonicalArgs returns the arguments of a call in canonical form. No arguments
-// are an empty object.
+// are an empty object; those deeper than [abi.MaxDepth] are an error.
 func canonicalArgs(args map[string]any) (json.RawMessage, error) {
 	if len(args) == 0 {
 		return json.RawMessage("{}"), nil
 	}
-	return abi.Marshal(args)
+	return said(args)
+}
+
+// said returns what somebody says in canonical form, if it is not too deep.
+func said(v any) (json.RawMessage, error) {
+	doc, err := abi.Marshal(v)
+	if err == nil {
+		err = abi.CheckDepth(doc)
+	}
+	return doc, err
 }

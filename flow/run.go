@@ -36,6 +36,7 @@ type run struct {
 	callIDs   map[string]bool   // of the session's calls; nil: not collected yet
 	branches  map[string]int    // how often each agent was given a single-turn task on a branch
 	resumed   map[string]bool   // user events whose answers an agent dealt with, by both
+	handed    map[string]bool   // ids of user's messages to tasks that were handed back in this run
 	gates     map[string]*gate  // of tail retention, by agent and place
 	compacted bool              // tail retention has stored a summary
 	passed    map[string]string // digests of what guards let events say, by event id; until the event is delivered
@@ -95,8 +96,10 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	defer afterRun()
 	failed, stopped, over := false, false, false
 	deliver := func(ev *session.Event, err error) bool {
+		silent := over
+		over = true // it stays so if the consumer, or what is on the way to it, panics
 		ok := r.deliver(ctx, ev, err, func(ev *session.Event, err error) bool {
-			if over { // it is stored, and nobody is told
+			if silent { // it is stored, and nobody is told
 				if err != nil {
 					r.cfg.Logger.Error("results of calls not stored", "err", err)
 				}
@@ -107,7 +110,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 			stopped = stopped || !more
 			return more
 		})
-		over = over || !ok
+		over = silent || !ok
 		return ok
 	}
 	content, err := first(r.cfg.Hooks, func(h Hooks) (*genai.Content, error) {
@@ -123,7 +126,7 @@ func (r *run) main(ctx context.Context, in Input, yield yieldFunc) {
 	if content != nil {
 		ev := p.newEvent(agent.Name)
 		ev.Content = withRole(content, genai.RoleModel)
-		deliver(ev, nil)
+		deliver(p.judged(ctx, ev, 0), nil)
 		return
 	}
 	p.runAgent(ctx, agent, "", deliver)

@@ -182,8 +182,8 @@ func Text(s string) Input { return Input{Content: genai.NewContentFromText(s, ge
 // yielded. An error ends the run, unless it comes from an on-event hook; what
 // was yielded before is stored. A run that uses up its steps or its time ends
 // with an event whose error code is budget_exhausted. Nothing happens before the sequence is ranged
-// over, and nothing outlives it: a consumer that stops ends the run between two
-// events, no call that was shown but not begun is run, and what calls that ran
+// over, and nothing outlives it: a consumer that stops, or panics, ends the run between
+// two events, no call that was shown but not begun is run, and what calls that ran
 // beside the agent at which it stopped led to is stored, though not yielded.
 func (r *Runner) Run(ctx context.Context, key session.Key, in Input) iter.Seq2[*session.Event, error] {
 	return func(yield func(*session.Event, error) bool) {
@@ -216,7 +216,7 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
 	by := cmp.Or(in.By, key.User)
 	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
-		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{},
+		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{}, handed: map[string]bool{},
 		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles, by: by, asker: by}
 }
 
@@ -234,10 +234,10 @@ func (c *consumer) yield(ev *session.Event, err error) bool {
 	if c.stopped {
 		return false
 	}
-	c.inside = true
-	c.stopped = !c.to(ev, err)
-	c.inside = false
-	return !c.stopped
+	c.inside, c.stopped = true, true // both stay so if it panics
+	more := c.to(ev, err)
+	c.inside, c.stopped = false, !more
+	return more
 }
 
 // contain, deferred, turns a panic of the run into its last error. A panic of the

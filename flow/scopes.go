@@ -1,6 +1,11 @@
 package flow
 
+//adk:errors what begins "failed to" is the text that the vectors pin
+
 import (
+	"context"
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/sandboxd/sandboxd/session"
@@ -76,6 +81,74 @@ func (r *run) openScope() string {
 		}
 	}
 	return ""
+}
+
+// lies reports whether a scope is another one or lies in it.
+func (s *scopes) lies(scope, in string) bool {
+	for ; scope != ""; scope = s.within[scope] {
+		if scope == in {
+			return true
+		}
+	}
+	return false
+}
+
+// handBack gives the agent what the user said to tasks that came to their end without
+// a word about it, such as one that a guard denied when it was to go on: nobody else
+// will ever see that. The tasks are those with a response in the history since the event
+// at from. The messages are stored once more, behind the response, in this agent's scope.
+func (s *step) handBack(ctx context.Context, from int) error {
+	events := s.events()
+	var over []string
+	for _, ev := range events[from:] {
+		for _, r := range ev.Responses() {
+			if _, asked := ev.Actions.RequestedConfirmations[r.ID]; !asked && ev.IsolationScope == s.scope {
+				over = append(over, r.ID)
+			}
+		}
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	sc := scopesOf(events)
+	unheard := map[string][]*session.Event{} // by scope
+	for _, ev := range events {
+		switch scope := ev.IsolationScope; {
+		case isRecord(ev) || !slices.ContainsFunc(over, func(id string) bool { return sc.lies(scope, id) }):
+		case ev.Author == userAuthor && len(ev.Responses()) == 0:
+			unheard[scope] = append(unheard[scope], ev)
+		case ev.Author != userAuthor: // who speaks has heard what was said there, or got it back from further in
+			maps.DeleteFunc(unheard, func(within string, _ []*session.Event) bool { return sc.lies(within, scope) })
+		}
+	}
+	for _, ev := range events {
+		if !slices.Contains(unheard[ev.IsolationScope], ev) {
+			continue
+		}
+		again := s.newEvent(userAuthor)
+		again.Content, again.IsolationScope = session.CloneContent(ev.Content), s.scope
+		if err := s.append(ctx, again); err != nil {
+			return fmt.Errorf("failed to append event to sessionService: %w", err)
+		}
+		s.mu.Lock()
+		s.handed[again.ID] = true
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// newestUserEvent is the newest event in which the user said something, not what was
+// said before and handed back.
+func (s *step) newestUserEvent() *session.Event {
+	events := s.events()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range slices.Backward(events) {
+		if e.Author == userAuthor && !isRecord(e) && !s.handed[e.ID] {
+			return e
+		}
+	}
+	return nil
 }
 
 // finishes reports whether an event holds a finish_task that was taken.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,8 @@ func nth(n int, tool string, v abi.Verdict) *flowtest.Guard {
 	}}
 }
 
-// Whatever ended a task, what the user says next is heard by the agent that gave it.
+// Whatever ended a task, what the user says next is heard by the agent that gave it,
+// and so is what the user said to the task when it ended without a word.
 func TestMessageAfterTask(t *testing.T) {
 	broken := []flowtest.Reply{{Err: errors.New("503 overloaded")}}
 	work := flowtest.Call(call("k1", "tool", `{}`))
@@ -39,20 +41,25 @@ func TestMessageAfterTask(t *testing.T) {
 		below  [][]flowtest.Reply // of an agent to which the task's agent gives a task
 		guards []flow.Guard
 		before []string // messages until the task is over
+		back   []string // of these, the ones that nobody below has said a word about
 	}{
-		"finished":           {steps: [][]flowtest.Reply{work, finish("f", `{"result":"ok"}`)}},
-		"model failed":       {steps: [][]flowtest.Reply{work, broken}},
-		"model failed later": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), broken}, before: []string{"Mon"}},
-		"hook failed": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?")}, before: []string{"Mon"},
+		"finished":                   {steps: [][]flowtest.Reply{work, finish("f", `{"result":"ok"}`)}},
+		"model failed":               {steps: [][]flowtest.Reply{work, broken}},
+		"model failed later":         {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), broken}, before: []string{"Mon"}, back: []string{"Mon"}},
+		"model failed at last":       {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), flowtest.Say("which hour?"), broken}, before: []string{"Mon", "noon"}, back: []string{"noon"}},
+		"model failed in the middle": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), flowtest.Call(call("k2", "tool", `{}`)), broken}, before: []string{"Mon"}},
+		"hook failed": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), flowtest.Say("Monday, then")}, before: []string{"Mon"},
 			hooks: flow.Hooks{AfterAgent: func(ctx *flow.CallbackContext) (*genai.Content, error) {
 				if flowText(ctx.UserContent()) == "Mon" {
 					return nil, errors.New("broken")
 				}
 				return nil, nil
 			}}},
-		"denied later": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?")}, guards: []flow.Guard{nth(2, "kid", abi.Deny("no", ""))}, before: []string{"Mon"}},
+		"denied later": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?")}, guards: []flow.Guard{nth(2, "kid", abi.Deny("no", ""))}, before: []string{"Mon"}, back: []string{"Mon"}},
+		"denied at last": {steps: [][]flowtest.Reply{work, flowtest.Say("which day?"), flowtest.Say("which hour?")}, guards: []flow.Guard{nth(3, "kid", abi.Deny("no", ""))},
+			before: []string{"Mon", "noon"}, back: []string{"noon"}},
 		"denied over an open one": {steps: [][]flowtest.Reply{flowtest.Call(call("d2", "low", `{"request":"x"}`))}, below: [][]flowtest.Reply{flowtest.Say("which day?")},
-			guards: []flow.Guard{nth(2, "kid", abi.Deny("no", ""))}, before: []string{"Mon"}},
+			guards: []flow.Guard{nth(2, "kid", abi.Deny("no", ""))}, before: []string{"Mon"}, back: []string{"Mon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
@@ -74,12 +81,54 @@ func TestMessageAfterTask(t *testing.T) {
 			if o.response("d1") == "" {
 				t.Fatalf("the task is not over: %s", o.authors())
 			}
+			wantBack := func(when string) {
+				t.Helper()
+				for _, m := range c.before {
+					if n, want := strings.Count(heard, "user "+m), map[bool]int{true: 1}[slices.Contains(c.back, m)]; n != want {
+						t.Errorf("%s the agent heard %q %d times, want %d: %s", when, m, n, want, heard)
+					}
+				}
+			}
+			wantBack("when the task ended")
+			if len(c.back) > 0 && !strings.HasSuffix(heard, "user "+c.back[len(c.back)-1]) {
+				t.Errorf("what the user said last is not last: %s", heard)
+			}
 			for _, m := range []string{"hello", "anybody"} {
 				if o := w.say(m); o.authors() != "agent:done" || !strings.Contains(heard, "user "+m) {
 					t.Errorf("after %q: %s; the agent heard %s", m, o.authors(), heard)
 				}
+				wantBack("after " + m)
 			}
 		})
+	}
+}
+
+// What was said to a task within a task goes back to the agent that gave it, and no
+// further; answers to questions stay where they are.
+func TestMessageGoesBackOneTask(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
+	below := worker("kid", flow.Task, flowtest.Call(call("d2", "low", `{"request":"ask"}`)), finish("f", `{"result":"ok"}`))
+	below.Agents = []*flow.Agent{worker("low", flow.Task, flowtest.Say("which day?"))}
+	w.agent.Agents, w.cfg.Guards = []*flow.Agent{below}, []flow.Guard{nth(2, "low", abi.Deny("no", ""))}
+	heard := map[string]string{}
+	for name, m := range map[string]*flowtest.Model{"agent": w.model, "kid": below.Model.(*flowtest.Model)} {
+		m.OnRequest = func(req *flow.Request, _ bool) { heard[name] = strings.Join(shown(req.Contents), " | ") }
+	}
+	w.say("go")
+	if o := w.say("Mon"); o.authors() != "kid<low kid(finish_task) kid<finish_task user<kid agent:done" {
+		t.Errorf("got %s", o.authors())
+	}
+	if !strings.HasSuffix(heard["kid"], "user Mon") || strings.Contains(heard["agent"], "Mon") {
+		t.Errorf("heard %q", heard)
+	}
+	var said []string
+	for _, ev := range w.stored().Events {
+		if ev.Author == "user" && ev.Text() != "" {
+			said = append(said, ev.IsolationScope+":"+ev.Text())
+		}
+	}
+	if got, want := strings.Join(said, " "), ":go d2:Mon d1:Mon"; got != want {
+		t.Errorf("stored %s, want %s", got, want)
 	}
 }
 
@@ -93,10 +142,11 @@ func TestApprovedTaskTalks(t *testing.T) {
 		approve bool // the second time
 		end     string
 		heard   string // by the task's agent, last
+		back    int    // how often the agent above hears what was said to the task
 	}{
 		"asked once":       {end: "kid(finish_task) kid<finish_task user<kid agent:done", heard: `user {"request":"book"} | model which_day? | user Mon`},
 		"asked each time":  {again: true, approve: true, end: "kid(finish_task) kid<finish_task user<kid agent:done", heard: `user {"request":"book"} | model which_day? | user Mon`},
-		"rejected at last": {again: true, end: "agent<kid agent:done", heard: `user {"request":"book"}`},
+		"rejected at last": {again: true, end: "agent<kid agent:done", heard: `user {"request":"book"}`, back: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, flowtest.Call(give("d1", `{"request":"book"}`)))
@@ -128,8 +178,13 @@ func TestApprovedTaskTalks(t *testing.T) {
 			if o.authors() != c.end || heard != c.heard {
 				t.Errorf("got %s, want %s; the agent heard %s, want %s", o.authors(), c.end, heard, c.heard)
 			}
+			var above string
+			w.model.OnRequest = func(req *flow.Request, _ bool) { above = strings.Join(shown(req.Contents), " | ") }
 			if o := w.say("hello"); o.authors() != "agent:done" {
 				t.Errorf("after the task: %s", o.authors())
+			}
+			if n := strings.Count(above, "user Mon"); n != c.back {
+				t.Errorf("the agent above heard what was said to the task %d times, want %d: %s", n, c.back, above)
 			}
 		})
 	}

@@ -97,6 +97,8 @@ type step struct {
 	last   *session.Event // that was yielded
 	calls  int            // that were looked at
 
+	approved []*approval // of tasks that have not had their turn yet
+
 	stopped bool   // nothing more may be yielded
 	ended   bool   // the agent's turn ends with this step
 	next    *Agent // to which the conversation is handed when the step is over
@@ -172,7 +174,7 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 	}
 	ends, err := s.settle(ctx, b)
 	if err == nil && !ends {
-		_, err = s.runTasks(ctx, req.tools, tasks)
+		_, err = s.runTasks(ctx, req.tools, tasks, nil)
 	}
 	return false, err
 }
@@ -201,7 +203,7 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 		s.ended = true
 	}
 	if ev := s.structuredAnswer(b.event); ev != nil && !asked {
-		s.emit(s.judged(ctx, ev))
+		s.emit(s.judged(ctx, ev, s.number))
 		s.ended = true
 	}
 	if name := b.event.Actions.TransferToAgent; name != "" && !s.stopped {
@@ -216,6 +218,9 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 // person, so that a consumer who stops at a question has all results. It reports
 // whether anyone was asked.
 func (s *step) show(b *batch) (asked bool) {
+	if b == nil {
+		return false
+	}
 	if b.event != nil && !s.emit(b.event) {
 		return false
 	}
@@ -241,7 +246,9 @@ func (s *step) yield(ev *session.Event, err error) bool {
 	if err == nil {
 		s.last = ev
 	}
-	s.stopped = !s.to(ev, err) || err != nil || s.stopped
+	stopped := s.stopped
+	s.stopped = true // it stays so if the consumer panics
+	s.stopped = !s.to(ev, err) || err != nil || stopped
 	return !s.stopped
 }
 

@@ -122,22 +122,28 @@ func (f *funnel) contain(what string, do func() bool) (ok bool) {
 	return ok
 }
 
-// serve hands over until items is closed. If yield panics, the others end first.
+// serve hands over until items is closed. If yield panics, the others end first, and
+// the results of calls are handed over still.
 func (f *funnel) serve(yield yieldFunc) {
 	ended := false
 	defer func() {
 		if ended {
 			return
 		}
-		f.halt()
 		for it := range f.items {
-			it.took <- false
+			f.handDespite(it, yield)
 		}
 	}()
 	for it := range f.items {
 		f.hand(it, yield)
 	}
 	ended = true
+}
+
+// handDespite hands over while a panic is on its way, which another must not hide.
+func (f *funnel) handDespite(it funneled, yield yieldFunc) {
+	defer func() { _ = recover() }()
+	f.hand(it, yield)
 }
 
 func (f *funnel) hand(it funneled, yield yieldFunc) {

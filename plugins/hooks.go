@@ -215,7 +215,7 @@ func (p *Plugin) toolHook(ctx *flow.ToolContext, point abi.HookPoint, call *flow
 	hc := abi.HookCall{Hook: point, Tool: call.Name, CallID: call.ID}
 	var err error
 	if hc.Args, err = abi.Marshal(call.Args); err != nil {
-		return nil, err
+		return nil, &flow.CallError{Code: abi.ArgsInvalid, Text: string(abi.ArgsInvalid) + ": " + err.Error()}
 	}
 	if result != nil {
 		if hc.Result, err = abi.Marshal(result); err != nil {

@@ -166,7 +166,8 @@ func compileLimits() string {
 
 func documentLimits() string {
 	return table("bound | most",
-		[]any{"nesting of a document", abi.MaxDepth},
+		[]any{"nesting of arguments, a result, a state value, a payload", abi.MaxDepth},
+		[]any{"nesting of a document that holds them", abi.MaxNesting},
 		[]any{"a manifest", int64(abi.MaxManifestBytes)},
 		[]any{"tools of a module, and guards", abi.MaxTools},
 		[]any{"requests of a module", abi.MaxRequests},

@@ -4,9 +4,10 @@
 //	go run ./internal/mutate [-equivalent FILE] [-only TEXT] FILE.go ...
 //
 // All mutants of a package are compiled into one test binary, in which a variable
-// of the environment switches one of them on; so a mutant costs a run of the tests
-// beside its file or, if those do not notice it, of its package, up to the first that
-// fails. They are
+// of the environment switches one of them on. Each test is first run alone, without a
+// mutant, to see how long it takes and which mutants it comes by; so a mutant costs the
+// tests that come by it, quickest first, up to the first that fails, and nothing if
+// there are none. The mutants are
 //
 //   - a comparison turned: == and !=, < and <=, > and >=
 //   - && for ||, and || for &&
@@ -15,8 +16,9 @@
 //     break, continue, a return without results
 //   - an error or a pointer that is returned replaced by nil, a bool negated
 //
-// Statements that do nothing but log are not changed. A mutant that makes the
-// tests run far longer than they do is a time-out, which is counted apart.
+// Statements that do nothing but log are not changed. A mutant that makes its
+// tests run twenty times as long, and five seconds, is a time-out, which is counted
+// apart.
 //
 // FILE lists the mutants that are the same program to every caller: three lines
 // each, which are where it is as the report prints it, the change, and the reason.

@@ -61,24 +61,30 @@ func mutate(ctx context.Context, out io.Writer, root, list, only string, workers
 	var total, dead, late, same int
 	var wrong []string
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
-		s, err := build(ctx, root, dir, temp, packages[dir])
+		s, err := build(ctx, root, dir, temp, workers, packages[dir])
 		if err != nil {
 			return err
 		}
 		outcomes := s.judge(ctx, workers, wanted, func(m *mutant, o outcome) {
-			_, equivalent := listed[m.place()+"\n"+m.change()]
+			_, equivalent := listed[m.key()]
+			var word string
 			switch {
 			case o == survived && !equivalent:
-				fmt.Fprintf(out, "survives  %s\n  line %d: %s\n", m.place(), m.line, m.change())
+				word = "survives"
+			case o == unreached && !equivalent:
+				word = "unreached"
 			case o == timedOut:
-				fmt.Fprintf(out, "time-out  %s\n  line %d: %s\n", m.place(), m.line, m.change())
+				word = "time-out"
+			default:
+				return
 			}
+			fmt.Fprintf(out, "%-9s %s\n  line %d: %s\n", word, m.place(), m.line, m.change())
 		})
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		for i, m := range s.mutants {
-			key := m.place() + "\n" + m.change()
+			key := m.key()
 			_, equivalent := listed[key]
 			delete(listed, key)
 			if !wanted(m) {
@@ -86,7 +92,7 @@ func mutate(ctx context.Context, out io.Writer, root, list, only string, workers
 			}
 			total++
 			switch {
-			case equivalent && outcomes[i] == survived:
+			case equivalent && (outcomes[i] == survived || outcomes[i] == unreached):
 				same++
 			case equivalent:
 				wrong = append(wrong, fmt.Sprintf("a test notices it: %s: %s", m.place(), m.change()))

@@ -31,6 +31,9 @@ func (m *mutant) change() string {
 	return text
 }
 
+// key is how the list of equivalent ones has it.
+func (m *mutant) key() string { return m.place() + "\n" + m.change() }
+
 // A point is a piece of the source that mutants replace.
 type point struct {
 	from, to  int
@@ -51,8 +54,8 @@ type source struct {
 	results  *ast.FieldList // of the innermost function
 }
 
-// switchName is the variable of the test binary that says which mutant is on.
-const switchName = "mutantSwitchedOn"
+// switchName is the function of the test binary that says whether a mutant is on.
+const switchName = "mutantIsOn"
 
 // mutants parses a file and finds its mutants, numbered from next.
 func mutants(path string, text []byte, next int) (*source, error) {
@@ -300,16 +303,16 @@ func (p *point) wrap(piece string) string {
 	if !p.statement {
 		out.WriteString("func() bool {\n")
 		for i, m := range p.mutants {
-			fmt.Fprintf(&out, "if %s == %d {\nreturn %s\n}\n", switchName, m.id, p.code[i])
+			fmt.Fprintf(&out, "if %s(%d) {\nreturn %s\n}\n", switchName, m.id, p.code[i])
 		}
 		return out.String() + "return " + piece + "\n}()"
 	}
 	for i, m := range p.mutants {
 		if p.code[i] == "" {
-			piece = fmt.Sprintf("if %s != %d {\n%s\n}", switchName, m.id, piece)
+			piece = fmt.Sprintf("if !%s(%d) {\n%s\n}", switchName, m.id, piece)
 			continue
 		}
-		fmt.Fprintf(&out, "if %s == %d {\n%s\n}\n", switchName, m.id, p.code[i])
+		fmt.Fprintf(&out, "if %s(%d) {\n%s\n}\n", switchName, m.id, p.code[i])
 	}
 	return out.String() + piece
 }

@@ -2,14 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +23,7 @@ type outcome int
 const (
 	killed outcome = iota
 	survived
+	unreached // no test comes by it, so it survives
 	timedOut
 )
 
@@ -29,17 +32,62 @@ type suite struct {
 	dir     string // of the package, absolute
 	binary  string
 	mutants []*mutant
-	near    map[string]string // by file, a pattern of the tests in the file beside it, which are run first
-	limit   time.Duration     // of one run of the tests
+	reached map[int][]test // by mutant, the tests that come by it, quickest first
 }
 
-// switchEnv is the variable of the environment that says which mutant is on.
-const switchEnv = "MUTANT"
+// A test is one of a suite's.
+type test struct {
+	name string
+	took time.Duration // alone and without a mutant
+}
+
+// Variables of the environment of a test binary: the mutant that is on, and a file
+// that is told which mutants are come by.
+const (
+	switchEnv = "MUTANT"
+	reachEnv  = "MUTANTS_REACHED"
+)
+
+// toggle is the file that a package gets. What is reached is written at once, since
+// tests start processes, and kill them.
+const toggle = `package %s
+
+import (
+	"os"
+	"strconv"
+	"sync/atomic"
+)
+
+var mutantSwitchedOn = func() int { n, _ := strconv.Atoi(os.Getenv("` + switchEnv + `")); return n }()
+
+var mutantsReached = func() *os.File {
+	name := os.Getenv("` + reachEnv + `")
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}()
+
+var mutantsSeen [%d]atomic.Bool
+
+func ` + switchName + `(id int) bool {
+	if mutantsReached != nil && !mutantsSeen[id].Swap(true) {
+		if _, err := mutantsReached.WriteString(strconv.Itoa(id) + "\n"); err != nil {
+			panic(err)
+		}
+	}
+	return id == mutantSwitchedOn
+}
+`
 
 // build compiles the tests of the package in dir, a path from root, with the
-// mutants of files in them, and runs them once without a mutant.
-func build(ctx context.Context, root, dir, temp string, files []string) (*suite, error) {
-	s := &suite{dir: filepath.Join(root, dir), binary: filepath.Join(temp, strings.ReplaceAll(dir, "/", "_")+".test"), near: map[string]string{}}
+// mutants of files in them, and measures them.
+func build(ctx context.Context, root, dir, temp string, workers int, files []string) (*suite, error) {
+	s := &suite{dir: filepath.Join(root, dir), binary: filepath.Join(temp, strings.ReplaceAll(dir, "/", "_")+".test")}
 	overlay := map[string]string{}
 	name, next := "", 1
 	write := func(file, text string) error {
@@ -50,9 +98,6 @@ func build(ctx context.Context, root, dir, temp string, files []string) (*suite,
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
-			return nil, err
-		}
-		if s.near[file], err = testsBeside(filepath.Join(root, file)); err != nil {
 			return nil, err
 		}
 		src, err := mutants(file, text, next)
@@ -66,8 +111,7 @@ func build(ctx context.Context, root, dir, temp string, files []string) (*suite,
 		next = src.next
 		name = packageName(text)
 	}
-	toggle := fmt.Sprintf("package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar %s = func() int { n, _ := strconv.Atoi(os.Getenv(%q)); return n }()\n", name, switchName, switchEnv)
-	if err := write(filepath.Join(dir, "mutant_switch.go"), toggle); err != nil {
+	if err := write(filepath.Join(dir, "mutant_switch.go"), fmt.Sprintf(toggle, name, next)); err != nil {
 		return nil, err
 	}
 	list, err := json.Marshal(map[string]any{"Replace": overlay})
@@ -83,12 +127,9 @@ func build(ctx context.Context, root, dir, temp string, files []string) (*suite,
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("tests of %s with mutants: %w\n%s", dir, err, out)
 	}
-	s.limit = 5 * time.Minute
-	began := time.Now()
-	if o, out := s.run(ctx, 0, "."); o != survived {
-		return nil, fmt.Errorf("tests of %s fail without a mutant:\n%s", dir, out)
+	if err := s.measure(ctx, workers, filepath.Join(temp, "reached")); err != nil {
+		return nil, fmt.Errorf("tests of %s without a mutant: %w", dir, err)
 	}
-	s.limit = 10*time.Since(began) + 20*time.Second // the machine may be busier later
 	return s, nil
 }
 
@@ -102,46 +143,112 @@ func packageName(text []byte) string {
 	return ""
 }
 
-// testsBeside returns a pattern of the tests in the test file of a file: "" if it
-// has none.
-func testsBeside(file string) (string, error) {
-	text, err := os.ReadFile(strings.TrimSuffix(file, ".go") + "_test.go")
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// longest is the most time that a test may take without a mutant.
+const longest = 5 * time.Minute
+
+// measure runs each test alone, some at a time, to see how long it takes and which
+// mutants it comes by. It writes files whose names begin with list.
+func (s *suite) measure(ctx context.Context, workers int, list string) error {
+	cmd := exec.CommandContext(ctx, s.binary, "-test.list=.")
+	cmd.Dir = s.dir
+	out, err := cmd.Output()
+	if err != nil {
+		return err
 	}
-	var names []string
-	for line := range bytes.Lines(text) {
-		if rest, ok := bytes.CutPrefix(line, []byte("func Test")); ok {
-			name, _, _ := bytes.Cut(rest, []byte("("))
-			names = append(names, "Test"+string(name))
+	var tests []test
+	for name := range strings.FieldsSeq(string(out)) {
+		if !strings.HasPrefix(name, "Benchmark") {
+			tests = append(tests, test{name: name})
 		}
 	}
-	if err != nil || len(names) == 0 {
-		return "", err
+	reached := map[string][]int{}
+	failed := make([]error, len(tests))
+	var mu sync.Mutex
+	atOnce(workers, len(tests), func(i int) {
+		t := &tests[i]
+		file := list + strconv.Itoa(i)
+		if failed[i] = os.WriteFile(file, nil, 0o600); failed[i] != nil {
+			return
+		}
+		began := time.Now()
+		o, out := s.run(ctx, longest, []test{*t}, reachEnv+"="+file)
+		t.took = time.Since(began)
+		if o != survived {
+			failed[i] = fmt.Errorf("%s fails:\n%s", t.name, out)
+			return
+		}
+		var ids []int
+		ids, failed[i] = readReached(file)
+		mu.Lock()
+		defer mu.Unlock()
+		reached[t.name] = ids
+	})
+	if err := cmp.Or(context.Cause(ctx), errors.Join(failed...)); err != nil {
+		return err
 	}
-	return "^(" + strings.Join(names, "|") + ")$", nil
+	slices.SortStableFunc(tests, func(a, b test) int { return cmp.Compare(a.took, b.took) })
+	s.reached = map[int][]test{}
+	for _, t := range tests {
+		for _, id := range reached[t.name] {
+			s.reached[id] = append(s.reached[id], t)
+		}
+	}
+	return nil
 }
 
-// try runs the tests with a mutant switched on: those beside it, and if they do not
-// notice it, all.
+// readReached reads which mutants the processes of a test came by.
+func readReached(file string) ([]int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int
+	for line := range strings.FieldsSeq(string(text)) {
+		id, err := strconv.Atoi(line)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// portion is how much time the tests of one process take together, or else it is one.
+const portion = 200 * time.Millisecond
+
+// try runs the tests that come by a mutant with it switched on, until one fails.
 func (s *suite) try(ctx context.Context, m *mutant) outcome {
-	if near := s.near[m.file]; near != "" {
-		if o, _ := s.run(ctx, m.id, near); o != survived {
+	tests := s.reached[m.id]
+	if len(tests) == 0 {
+		return unreached
+	}
+	for len(tests) > 0 {
+		n, took := 0, time.Duration(0)
+		for n == 0 || n < len(tests) && took+tests[n].took <= portion {
+			took += tests[n].took
+			n++
+		}
+		// The machine may be far busier than it was.
+		if o, _ := s.run(ctx, 5*time.Second+20*took, tests[:n], fmt.Sprintf("%s=%d", switchEnv, m.id)); o != survived {
 			return o
 		}
+		tests = tests[n:]
 	}
-	o, _ := s.run(ctx, m.id, ".")
-	return o
+	return survived
 }
 
-// run runs the tests that a pattern fits with a mutant switched on, and returns
-// what they print.
-func (s *suite) run(ctx context.Context, id int, tests string) (outcome, []byte) {
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
+// run runs tests with a variable added to the environment, and returns what they print.
+func (s *suite) run(ctx context.Context, limit time.Duration, tests []test, variable string) (outcome, []byte) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, "-test.failfast", "-test.run="+tests)
+	var names []string
+	for _, t := range tests {
+		names = append(names, t.name)
+	}
+	cmd := exec.CommandContext(ctx, s.binary, "-test.failfast", "-test.run=^("+strings.Join(names, "|")+")$")
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", switchEnv, id))
+	cmd.Env = append(os.Environ(), variable)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	switch {
@@ -158,23 +265,31 @@ func (s *suite) run(ctx context.Context, id int, tests string) (outcome, []byte)
 // not wanted are killed.
 func (s *suite) judge(ctx context.Context, workers int, wanted func(*mutant) bool, report func(*mutant, outcome)) []outcome {
 	outcomes := make([]outcome, len(s.mutants))
+	var mu sync.Mutex
+	atOnce(workers, len(s.mutants), func(i int) {
+		m := s.mutants[i]
+		if !wanted(m) {
+			return
+		}
+		o := s.try(ctx, m)
+		mu.Lock()
+		defer mu.Unlock()
+		outcomes[i] = o
+		report(m, o)
+	})
+	return outcomes
+}
+
+// atOnce calls f with 0 to n-1, so many at a time.
+func atOnce(workers, n int, f func(int)) {
 	slots := make(chan struct{}, workers)
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	for i, m := range s.mutants {
-		if !wanted(m) {
-			continue
-		}
+	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			o := s.try(ctx, m)
-			mu.Lock()
-			defer mu.Unlock()
-			outcomes[i] = o
-			report(m, o)
+			f(i)
 		})
 	}
 	wg.Wait()
-	return outcomes
 }

@@ -20,7 +20,7 @@ func TestParseToolResult(t *testing.T) {
 		{"an action in it", `{"format":1,"result":1,"actions":{"escalate":true}}`, `unknown member "actions"`},
 		{"by case", `{"format":1,"Result":1}`, `unknown member "Result"`},
 		{"duplicate inside", `{"format":1,"result":{"a":1,"a":2}}`, "duplicate"},
-		{"deep", `{"format":1,"result":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, "nesting exceeds 64"},
+		{"deep", `{"format":1,"result":` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}`, "nesting exceeds 80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := ParseToolResult([]byte(c.in))

@@ -25,7 +25,8 @@
 // # Rules for every document
 //
 // Documents are strict JSON (RFC 8259) in UTF-8: no duplicate member names, at
-// most [MaxDepth] levels of nesting, no bytes after the value. Members that the
+// most [MaxNesting] levels of nesting, of which what a document holds has at most
+// [MaxDepth], no bytes after the value. Members that the
 // contract does not name are errors in what a guest returns. Numbers keep their
 // text. [Canonical] is the one form in which arguments and results are digested,
 // judged and handed over.

@@ -193,3 +193,32 @@ func TestSetDocument(t *testing.T) {
 		}
 	}
 }
+
+// A definition says all that a model is told, in whatever order, and nothing else.
+func TestDefinition(t *testing.T) {
+	define := func(name, description, input, output string) string {
+		t.Helper()
+		got, err := Definition(name, description, json.RawMessage(input), json.RawMessage(output))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	const in = `{"type":"object","required":["a"]}`
+	want := Digest([]byte(`{"description":"d","input":{"required":["a"],"type":"object"},"name":"t"}`))
+	for _, input := range []string{in, `{ "required": ["a"], "type": "object" }`} {
+		if got := define("t", "d", input, ""); got != want {
+			t.Errorf("%s: %s, want %s", input, got, want)
+		}
+	}
+	for _, other := range []string{define("u", "d", in, ""), define("t", "e", in, ""), define("t", "d", "", ""), define("t", "d", in, in)} {
+		if other == want {
+			t.Error("two tools have one definition")
+		}
+	}
+	for _, bad := range []string{`{`, `{"a":1,"a":2}`} {
+		if got, err := Definition("t", "", json.RawMessage(bad), nil); err == nil || got != "" || !strings.Contains(err.Error(), "definition of t: ") {
+			t.Errorf("%s: %q, %v", bad, got, err)
+		}
+	}
+}

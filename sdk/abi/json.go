@@ -12,8 +12,14 @@ import (
 	"sync"
 )
 
-// MaxDepth is the deepest nesting a document may have.
+// MaxDepth is the deepest nesting of what somebody says: arguments of a call, a result
+// as a model is shown it, a state value. An object of plain members is 1 deep.
 const MaxDepth = 64
+
+// MaxNesting is the deepest nesting of any document. Above [MaxDepth] it leaves room
+// for what a document holds that is as deep as may be: a tool call, a request to a
+// model with calls in its history, a question about that request.
+const MaxNesting = MaxDepth + 16
 
 // ErrDuplicate matches the error for a document with a repeated member name.
 var ErrDuplicate = errors.New("duplicate member name")
@@ -22,7 +28,7 @@ var ErrDuplicate = errors.New("duplicate member name")
 // over: one JSON value, members sorted by name (bytewise), no blanks, strings
 // with only the escapes that RFC 8259 requires, numbers with the text they had.
 // Duplicate names, bad UTF-8, lone surrogates, numbers that no float64 comes near
-// (1e400), nesting beyond [MaxDepth] and trailing bytes are errors. Canonical(Canonical(x)) equals Canonical(x).
+// (1e400), nesting beyond [MaxNesting] and trailing bytes are errors. Canonical(Canonical(x)) equals Canonical(x).
 func Canonical(data []byte) ([]byte, error) {
 	p := parser{in: data}
 	out, err := p.value(make([]byte, 0, len(data)), 1)
@@ -34,6 +40,30 @@ func Canonical(data []byte) ([]byte, error) {
 		return nil, p.fail("bytes after the value")
 	}
 	return out, nil
+}
+
+// CheckDepth returns an error if a document in canonical form nests deeper than [MaxDepth].
+func CheckDepth(canonical []byte) error {
+	if bytes.Count(canonical, []byte{'{'})+bytes.Count(canonical, []byte{'['}) <= MaxDepth {
+		return nil
+	}
+	depth, text := 0, false
+	for i := 0; i < len(canonical); i++ {
+		switch c := canonical[i]; {
+		case c == '"':
+			text = !text
+		case text && c == '\\':
+			i++
+		case text:
+		case c == '{', c == '[':
+			if depth++; depth > MaxDepth {
+				return fmt.Errorf("document: nesting exceeds %d at byte %d", MaxDepth, i)
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return nil
 }
 
 // Digest returns the lower-case hexadecimal SHA-256 of canonical bytes.

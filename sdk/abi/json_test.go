@@ -103,16 +103,41 @@ func TestDepth(t *testing.T) {
 			nested := func(n int) []byte {
 				return []byte(strings.Repeat(c.open, n) + "1" + strings.Repeat(c.shut, n))
 			}
-			if _, err := Canonical(nested(MaxDepth)); err != nil {
-				t.Errorf("depth %d: %v", MaxDepth, err)
+			if _, err := Canonical(nested(MaxNesting)); err != nil {
+				t.Errorf("depth %d: %v", MaxNesting, err)
 			}
-			if _, err := Canonical(nested(MaxDepth + 1)); err == nil || !strings.Contains(err.Error(), "nesting exceeds 64") {
-				t.Errorf("depth %d: error %v, want nesting exceeds 64", MaxDepth+1, err)
+			if _, err := Canonical(nested(MaxNesting + 1)); err == nil || !strings.Contains(err.Error(), "nesting exceeds 80") {
+				t.Errorf("depth %d: error %v, want nesting exceeds 80", MaxNesting+1, err)
+			}
+			for n, ok := range map[int]bool{1: true, 63: true, 64: true, 65: false, 80: false} {
+				if err := CheckDepth(nested(n)); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "nesting exceeds 64 at byte ") {
+					t.Errorf("what somebody says, %d deep: error %v, want one: %t", n, err, !ok)
+				}
 			}
 			if _, err := Canonical(bytes.Repeat([]byte(c.open), 1<<20)); err == nil {
 				t.Error("a million levels pass")
 			}
 		})
+	}
+}
+
+// Brackets in texts nest nothing, and what stands beside is no deeper.
+func TestDepthIsOfTheDocument(t *testing.T) {
+	for in, ok := range map[string]bool{
+		`"` + strings.Repeat(`[`, 100) + `"`:                               true,
+		`["\"",` + strings.Repeat(`"\\[",`, 100) + `1]`:                    true,
+		`[` + strings.Repeat(`[],{},`, 100) + `1]`:                         true,
+		`{"a\"[":"` + strings.Repeat(`{`, 70) + `","b":[{}]}`:              true,
+		`["\\",` + strings.Repeat(`[`, 64) + strings.Repeat(`]`, 64) + `]`: false,
+		`["",` + strings.Repeat(`[`, 63) + strings.Repeat(`]`, 63) + `]`:   true,
+	} {
+		canonical, err := Canonical([]byte(in))
+		if err != nil {
+			t.Fatalf("%s: %v", in, err)
+		}
+		if err := CheckDepth(canonical); (err == nil) != ok {
+			t.Errorf("%s: %v, want an error: %t", in, err, !ok)
+		}
 	}
 }
 

@@ -41,13 +41,13 @@ func (p *parser) value(out []byte, depth int) ([]byte, error) {
 	}
 	switch c := p.in[p.pos]; {
 	case c == '{':
-		if depth > MaxDepth {
-			return nil, p.fail(fmt.Sprintf("nesting exceeds %d", MaxDepth))
+		if depth > MaxNesting {
+			return nil, p.fail(fmt.Sprintf("nesting exceeds %d", MaxNesting))
 		}
 		return p.object(out, depth)
 	case c == '[':
-		if depth > MaxDepth {
-			return nil, p.fail(fmt.Sprintf("nesting exceeds %d", MaxDepth))
+		if depth > MaxNesting {
+			return nil, p.fail(fmt.Sprintf("nesting exceeds %d", MaxNesting))
 		}
 		return p.array(out, depth)
 	case c == '"':

@@ -73,7 +73,7 @@ export function decode(bytes: ArrayBuffer): string {
 
 // ---- Reading JSON ----
 
-const NESTING = 64; // deeper documents are absent; the contract has none
+const NESTING = 80; // deeper documents are absent; the contract has none
 
 /** A JSON value as it was written: a part of a document. */
 export class Json {

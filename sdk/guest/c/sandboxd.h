@@ -201,7 +201,7 @@ SBX_FN sbx_text sbx_url(const char *format, ...) {
 
 /* ---- Reading JSON ---- */
 
-#define SBX_NESTING 64 /* deeper documents are absent; the contract has none */
+#define SBX_NESTING 80 /* deeper documents are absent; the contract has none */
 
 SBX_FN const char *sbx__space(const char *p, const char *end) {
 	while (p < end && (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')) p++;

@@ -30,7 +30,7 @@ use std::cmp::Ordering;
 // ---- Reading JSON ----
 
 /// Deeper documents are absent; the contract has none.
-const NESTING: usize = 64;
+const NESTING: usize = 80;
 
 /// A JSON value as it was written: a part of a document.
 #[derive(Clone, Copy, PartialEq)]
