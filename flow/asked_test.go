@@ -336,3 +336,26 @@ func TestImportedQuestions(t *testing.T) {
 		})
 	}
 }
+
+// A task that was asked about in a history from elsewhere is given when it is approved,
+// also if the history does not hold its call.
+func TestImportedTask(t *testing.T) {
+	w := newWorld(t)
+	w.agent.Agents = []*flow.Agent{worker("kid", flow.Task, finish("f", `{"result":"ok"}`))}
+	ev := &session.Event{ID: "e1", Author: "agent", InvocationID: "run", Response: session.Response{Content: &genai.Content{Role: genai.RoleModel, Parts: []*genai.Part{
+		{FunctionCall: call("q", "adk_request_confirmation", `{"originalFunctionCall":{"id":"d1","name":"kid","args":{"request":"book"}}}`)}}}}}
+	if err := w.runner().Import(t.Context(), home, []*session.Event{ev}); err != nil {
+		t.Fatal(err)
+	}
+	if o := w.run(answer("q", no)); o.response("d1") != `{"error":"error tool \"kid\" call is rejected"}` {
+		t.Errorf("rejected: %s", o.response("d1"))
+	}
+	w = newWorld(t)
+	w.agent.Agents = []*flow.Agent{worker("kid", flow.Task, finish("f", `{"result":"ok"}`))}
+	if err := w.runner().Import(t.Context(), home, []*session.Event{ev}); err != nil {
+		t.Fatal(err)
+	}
+	if o := w.run(answer("q", yes)); o.response("d1") != `{"output":"ok"}` || len(o.questions()) != 0 {
+		t.Errorf("approved: %s, response %s, errors %v", o.authors(), o.response("d1"), o.errs)
+	}
+}

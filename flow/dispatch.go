@@ -406,8 +406,8 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (_ map[strin
 	if err != nil {
 		return nil, nil, &denial{err: &CallError{Code: abi.GuestOutputInvalid, Err: err}}
 	}
-	if len(doc) > MaxResult {
-		return nil, nil, c.tooLarge(len(doc), MaxResult, nil)
+	if denied := c.notTooLarge(doc); denied != nil {
+		return nil, nil, denied
 	}
 	rewritten := json.RawMessage(doc)
 	if c.guarded(abi.PhaseResult) {
@@ -419,6 +419,9 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (_ map[strin
 	}
 	if !foreign && string(rewritten) == string(doc) {
 		return response, doc, nil
+	}
+	if denied := c.notTooLarge(rewritten); denied != nil {
+		return nil, nil, denied
 	}
 	v, err := abi.Unmarshal(rewritten)
 	if err != nil {
@@ -506,8 +509,13 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	if ce, ok := errors.AsType[*CallError](err); ok && ce.Receipt != nil {
 		c.receipt = ce.Receipt
 	}
-	if n := len(outcome.Result); n > MaxResult && err == nil {
-		err, outcome.Result = c.tooLarge(n, MaxResult, nil).err, nil
+	if err == nil {
+		if denied := c.notTooLarge(outcome.Result); denied != nil {
+			err, outcome.Result = denied.err, nil
+		}
+	}
+	if deep := abi.CheckDepth(outcome.Result); deep != nil && err == nil {
+		err, outcome.Result = &CallError{Code: abi.GuestOutputInvalid, Err: deep}, nil
 	}
 	end := session.CallEnd{State: session.CallDone, Result: outcome.Result, Ended: c.cfg.Now()}
 	if c.interrupted(err) {
@@ -609,7 +617,7 @@ func (c *call) checkResult(raw json.RawMessage) (map[string]any, error) {
 	if m, ok := v.(map[string]any); ok {
 		return m, nil
 	}
-	return map[string]any{"result": v}, nil
+	return map[string]any{"result": v}, nil // which counts as one object more
 }
 
 // onError asks the on-error hooks about an error.

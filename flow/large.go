@@ -17,6 +17,11 @@ import (
 // longer one is an error, [abi.GuestOutputTooLarge].
 const MaxResult = 16 << 20
 
+// MaxContainers is how many objects and arrays a result may have, at all depths. Each takes hundreds of bytes
+// of memory, whatever its text has, in every copy of the result that is decoded. One with more is an
+// error, [abi.GuestOutputTooLarge]: what is longer belongs into an artifact.
+const MaxContainers = 50_000
+
 // MaxShown is how many bytes of a result, as JSON, a model is shown. A longer one is
 // stored whole as an artifact, and the model is shown a document that says so and
 // how the result begins; guards judge that document, too. Without an artifact
@@ -66,6 +71,34 @@ func (c *call) keepWhole(doc json.RawMessage) (map[string]any, *denial) {
 
 // tooLarge refuses a result for its length. cause, if there is one, says why it
 // cannot be kept as an artifact.
+// notTooLarge refuses a result of too many bytes, objects and arrays.
+func (c *call) notTooLarge(doc json.RawMessage) *denial {
+	if len(doc) > MaxResult {
+		return c.tooLarge(len(doc), MaxResult, nil)
+	}
+	if n := containers(doc); n > MaxContainers {
+		return &denial{err: &CallError{Code: abi.GuestOutputTooLarge, Err: fmt.Errorf("result of tool %s: %d objects and arrays exceed limit %d", c.fc.Name, n, MaxContainers)}}
+	}
+	return nil
+}
+
+// containers counts the objects and arrays of a JSON text.
+func containers(doc []byte) (n int) {
+	for i := 0; i < len(doc); i++ {
+		switch doc[i] {
+		case '{', '[':
+			n++
+		case '"':
+			for i++; i < len(doc) && doc[i] != '"'; i++ {
+				if doc[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return n
+}
+
 func (c *call) tooLarge(size, limit int, cause error) *denial {
 	err := fmt.Errorf("result of tool %s: %d bytes exceed limit %d", c.fc.Name, size, limit)
 	if cause != nil {

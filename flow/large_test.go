@@ -203,6 +203,46 @@ func TestLongResultRefused(t *testing.T) {
 	}
 }
 
+// A result of many objects and arrays, which take much more memory than their text, is refused, whoever
+// made it; brackets in texts are none.
+func TestManyContainers(t *testing.T) {
+	objects := func(n int) string {
+		return `{"a":[` + strings.Repeat(`{},`, n-3) + `{"}":"\\\"[{"}],"b":"\"` + strings.Repeat("{", 10) + `"}`
+	}
+	allow := func(string) abi.Verdict { return abi.Allow() }
+	for _, c := range []struct {
+		name   string
+		result string
+		judge  func(string) abi.Verdict
+		hook   string
+		want   string
+	}{
+		{"as many as can be", objects(flow.MaxContainers), allow, "", ""},
+		{"more", objects(flow.MaxContainers + 1), allow, "", tooLarge},
+		{"arrays", `{"a":[` + strings.Repeat(`[],`, flow.MaxContainers) + `0]}`, allow, "", tooLarge},
+		{"a guard's", `{}`, func(string) abi.Verdict { return abi.Rewrite(json.RawMessage(objects(flow.MaxContainers + 1))) }, "", tooLarge},
+		{"a hook's", `{}`, allow, objects(flow.MaxContainers + 1), tooLarge},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(call("c1", "tool", `{}`)))
+			var seen seenResults
+			w.cfg.Guards = []flow.Guard{seen.guard(c.judge)}
+			w.cfg.Limits.Guard = 1 << 40
+			if c.hook != "" {
+				w.agent.Hooks = []flow.Hooks{{AfterTool: func(*flow.ToolContext, *flow.ToolCall, map[string]any, error) (map[string]any, error) {
+					v, err := abi.Unmarshal([]byte(c.hook))
+					return v.(map[string]any), err
+				}}}
+			}
+			w.agent.Tools = []flow.Tool{handler("tool", func(*flow.ToolContext, json.RawMessage) (string, error) { return c.result, nil })}
+			o := w.say("go")
+			if got := o.errorOf("c1"); got != c.want {
+				t.Errorf("the model reads %.200q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // fullArtifacts keep nothing.
 type fullArtifacts struct{}
 

@@ -1,28 +1,39 @@
 package host
 
 import (
+	"context"
 	"slices"
 
+	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sandboxd/sandboxd/host/meter"
 )
 
-// An arena is where the blocks of a call lie if the guest reads and writes them itself:
-// behind the guest's own part of its linear memory. See package meter on windows.
+// An arena is where the blocks of a call lie if the guest reads and writes them itself: in the
+// memory of a module that belongs to the guest's instance. See package meter on windows.
 type arena struct {
-	inst *instance
-	free []span // by place, none next to another
-	top  int64  // behind it nothing was used
+	module  api.Module
+	region  *region
+	windows [3]window
+
+	free []span  // by place, none next to another
+	top  int64   // behind it nothing was used
+	size int64   // of the memory, which never shrinks
+	held int64   // behind it everything is zero
+	kept int64   // bytes that the region may have for itself
+	own  *linear // the guest's memory; nil if it has none
 }
 
 // A span is a part of an arena.
 type span struct{ at, size int64 }
 
-// arenaPages is what an arena begins with, so that most calls need not make memory larger.
-// More would be looked through after each.
-// Pages that are not used take no memory.
-const arenaPages = 1
+// arenaBytes is what the arena and the guest's memory may have together beyond the limit of a call.
+const arenaBytes = wasmPage
+
+// maxArenaBytes is the most that an arena keeps of its own from call to call.
+const maxArenaBytes = 1 << 20
 
 const arenaAlign = 16
 
@@ -39,18 +50,38 @@ func (a *arena) take(n int64) (at int64, ok bool) {
 		if a.free[i].at, a.free[i].size = at+room, a.free[i].size-room; a.free[i].size == 0 {
 			a.free = slices.Delete(a.free, i, i+1)
 		}
-	case at+room > a.inst.linear.arena && !a.inst.growArena(at+room):
+	case !a.fits(at + room):
 		return 0, false
 	default:
 		a.top = at + room
 	}
-	clear(a.bytes(at, n))
+	if used := min(n, a.held-at); used > 0 {
+		clear(a.bytes(at, used))
+	}
+	a.held = max(a.held, a.top)
 	return at, true
+}
+
+// fits makes the arena at least as large as n bytes. It is false, and changes nothing, if there is
+// no room beside the guest's memory.
+func (a *arena) fits(n int64) bool {
+	room := int64(a.region.size)
+	if a.own != nil {
+		room -= a.own.size
+	}
+	if max(n, a.held) > room {
+		return false
+	}
+	if n <= a.size {
+		return true
+	}
+	_, ok := a.module.Memory().Grow(uint32((n - a.size + wasmPage - 1) / wasmPage))
+	return ok
 }
 
 // give gives back what take has found.
 func (a *arena) give(at, n int64) {
-	a.inst.closeWindows()
+	a.closeWindows()
 	s := span{at, aligned(n)}
 	i, _ := slices.BinarySearchFunc(a.free, at, func(s span, at int64) int { return int(s.at - at) })
 	if i < len(a.free) && a.free[i].at == s.at+s.size {
@@ -69,43 +100,25 @@ func (a *arena) give(at, n int64) {
 	a.free = slices.Insert(a.free, i, s)
 }
 
-// bytes returns n bytes of the arena, until memory grows.
-func (a *arena) bytes(at, n int64) []byte {
-	l := a.inst.linear
-	return l.region.bytes(l.size)[l.size-l.arena:][at : at+n]
-}
+// leaves reports whether the guest's memory may have so many bytes.
+func (a *arena) leaves(n int64) bool { return n+a.held <= int64(a.region.size) }
+
+// bytes returns n bytes of the arena.
+func (a *arena) bytes(at, n int64) []byte { return a.region.bytes(a.size)[at : at+n] }
 
 // open opens a window on n bytes of the arena, which for the guest begin with address base.
 func (a *arena) open(window int, base uint64, at, n int64) {
-	l := a.inst.linear
-	w := &a.inst.windows[window]
-	w.at.Set(uint64(l.size - l.arena + at))
+	w := &a.windows[window]
+	w.at.Set(uint64(at))
 	w.base.Set(base)
 	w.ones.Set(uint64(n))
 	w.wides.Set(uint64(max(n-7, 0)))
 }
 
-// A window is the part of an instance that package meter describes.
+// A window is the part of an arena that package meter describes.
 type window struct{ at, base, ones, wides api.MutableGlobal }
 
-// newArena takes the globals of an instance that has windows, and gives it its first pages. It
-// is false if there is no room.
-func (inst *instance) newArena() bool {
-	inst.arena = inst.global(meter.Arena)
-	for i := range inst.windows {
-		part := func(name string) api.MutableGlobal { return inst.global(meter.Window(i, name)) }
-		inst.windows[i] = window{part(meter.At), part(meter.Base), part(meter.Ones), part(meter.Wides)}
-	}
-	return inst.growArena(arenaPages * wasmPage)
-}
-
-// closeWindows makes the guest ask for the next byte.
-func (inst *instance) closeWindows() {
-	for i := range inst.windows {
-		inst.windows[i].close()
-	}
-}
-
+// close makes the guest ask for the next byte.
 func (w *window) close() {
 	w.at.Set(0)
 	w.base.Set(0)
@@ -113,38 +126,80 @@ func (w *window) close() {
 	w.wides.Set(0)
 }
 
-// growArena makes the arena at least as large as size. It is false, and changes nothing, if
-// there is no room.
-func (inst *instance) growArena(size int64) bool {
-	l := inst.linear
-	pages := (size - l.arena + wasmPage - 1) / wasmPage
-	l.arena += pages * wasmPage
-	if _, ok := inst.module.Memory().Grow(uint32(pages)); !ok {
-		l.arena -= pages * wasmPage
-		return false
+func (a *arena) closeWindows() {
+	for i := range a.windows {
+		a.windows[i].close()
 	}
-	inst.arena.Set(uint64(l.arena / wasmPage))
-	return true
 }
 
-// growMemory is memory.grow of a guest with an arena, which moves. It returns the pages that
-// were the guest's before, or -1.
-func (f *frame) growMemory(pages uint32) int32 {
-	inst, blocks := f.instance, &f.extism.blocks
-	l := inst.linear
-	own := l.size - l.arena
-	if int64(pages) > inst.code.maxPages-own/wasmPage {
-		return -1
+// newArena makes an arena that may hold so many bytes with the guest's memory.
+func (e *Engine) newArena(ctx context.Context, most int64) (*arena, error) {
+	room, err := reserve(most)
+	if err != nil {
+		return nil, err
 	}
-	more := int64(pages) * wasmPage
-	used := blocks.arena.top
-	f.charge(uint64(used + min(more, l.arena)))
-	if _, ok := inst.module.Memory().Grow(pages); !ok {
-		return -1
+	a := &arena{region: room}
+	config := wazero.NewModuleConfig().WithName("").WithRandSource(noRandom{})
+	a.module, err = e.runtime.InstantiateModule(experimental.WithMemoryAllocator(ctx, a), e.blocks, config)
+	if err != nil {
+		room.free()
+		return nil, err
 	}
-	memory := l.region.bytes(l.size)
-	copy(memory[own+more:], memory[own:own+used])
-	clear(memory[own : own+min(more, l.arena)])
-	inst.closeWindows()
-	return int32(own / wasmPage)
+	for i := range a.windows {
+		part := func(name string) api.MutableGlobal {
+			return a.module.ExportedGlobal(meter.Window(i, name)).(api.MutableGlobal)
+		}
+		a.windows[i] = window{part(meter.At), part(meter.Base), part(meter.Ones), part(meter.Wides)}
+	}
+	return a, nil
+}
+
+// close frees the arena. No code runs then that could look into it.
+func (a *arena) close() { a.module.Close(context.Background()) }
+
+// Allocate implements [experimental.MemoryAllocator].
+func (a *arena) Allocate(_, _ uint64) experimental.LinearMemory { return a }
+
+// Reallocate implements [experimental.LinearMemory].
+func (a *arena) Reallocate(size uint64) []byte {
+	if size > uint64(a.region.size) {
+		return nil
+	}
+	a.size = int64(size)
+	return a.region.bytes(a.size)
+}
+
+// Free implements [experimental.LinearMemory].
+func (a *arena) Free() { a.region.free() }
+
+// restore empties the arena, so that nothing is left of a call in it. With sweep, pages that the call
+// did not need are given back.
+func (a *arena) restore(sweep bool) error {
+	a.closeWindows()
+	a.free, a.top = a.free[:0], 0
+	used := a.held
+	a.held, a.kept = 0, max(a.kept, used)
+	keep := used // what it keeps stays its own, and is made zero here
+	switch {
+	case a.kept > maxArenaBytes:
+		keep = 0
+	case !sweep:
+		keep = a.kept
+	}
+	clear(a.bytes(0, min(used, keep)))
+	keep = (keep + wasmPage - 1) &^ (wasmPage - 1)
+	if a.kept <= keep {
+		return nil
+	}
+	back := a.bytes(keep, a.kept-keep)
+	a.kept = keep
+	return madvise(back)
+}
+
+// resolve has a module find its accessors in the arena.
+func (a *arena) resolve(name string) api.Module {
+	if name == meter.Blocks {
+		return a.module
+	}
+	return nil // the runtime has it
 }

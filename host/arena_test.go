@@ -139,6 +139,43 @@ func TestWindowsEnd(t *testing.T) {
 	}
 }
 
+// TestBehindMemory: blocks do not lie behind the guest's memory, however large that is: what is not
+// the guest's ends the call.
+func TestBehindMemory(t *testing.T) {
+	for _, to := range []struct {
+		what string
+		code []byte
+	}{
+		{"read", slices.Concat([]byte{0x2d, 0, 0}, drop)},
+		{"write", slices.Concat(i32(1), []byte{0x3a, 0, 0})},
+		{"fill", slices.Concat(i32(0), i32(1), []byte{0xfc, 11, 0})},
+		{"copy", slices.Concat(i32(0), i32(1), []byte{0xfc, 10, 0, 0})},
+	} {
+		for _, grown := range []bool{false, true} {
+			b := &builder{}
+			fn := extismFuncs(b, "alloc", "store_u8", "output_set")
+			b.pages(1)
+			code := [][]byte{i64(16), callFn(fn["alloc"]), setLocal(0), get(0), i32('1'), callFn(fn["store_u8"]), get(0), i64(1), callFn(fn["output_set"])}
+			want := abi.GuestTrap
+			if grown {
+				want = abi.GuestMemory // for that it was refused more is why it fails
+				code = append(code, []byte{0x03, 0x40}, grow(1), i32(-1), []byte{0x47, 0x0d, 0, 0x0b})
+			}
+			end := slices.Concat(size32, i32(16), []byte{0x74})
+			b.fn("last", ":", 1, append(slices.Clone(code), end, i32(1), []byte{0x6b}, to.code)...)
+			b.fn("call", ":", 1, append(slices.Clone(code), end, to.code)...)
+			m := load(t, b.bytes())
+			limits := Limits{MemoryBytes: 1 << 20}
+			if _, err := m.Call(t.Context(), &Call{Export: "last", Limits: limits}); err != nil {
+				t.Errorf("%s at the end, grown %v: %s", to.what, grown, err.(*GuestError).Detail)
+			}
+			for range 3 { // instances that are new, made from an image, and set back
+				fails(t, m, &Call{Export: "call", Limits: limits}, want)
+			}
+		}
+	}
+}
+
 // TestWindowsBeforeTheCall: a block of _initialize is gone in the call, however the instance was
 // made, though a window was open on it.
 func TestWindowsBeforeTheCall(t *testing.T) {
@@ -198,7 +235,7 @@ func TestArena(t *testing.T) {
 	}
 	defer inst.close()
 	inst.give(f)
-	a := f.extism.blocks.arena
+	a := inst.arena
 	random := rand.New(rand.NewPCG(1, 2))
 	type taken struct {
 		at, n int64

@@ -138,7 +138,7 @@ func (b *blocks) release(e *block) {
 // close closes a window.
 func (b *blocks) close(window int) {
 	if b.arena != nil {
-		b.arena.inst.windows[window].close()
+		b.arena.windows[window].close()
 	}
 }
 

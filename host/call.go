@@ -129,10 +129,16 @@ func (f *frame) run() (err error) {
 		f.stopClock()
 	}()
 	m := f.module
-	if err := m.engine.enter(); err != nil {
+	ready, err := m.engine.enter(m.code)
+	if err != nil {
 		return &abort{abi.Cancelled, err.Error()}
 	}
-	defer m.engine.running.Done()
+	defer m.engine.leave(m.code)
+	if !ready {
+		if err := m.engine.bringBack(f.parent, m); err != nil {
+			return err
+		}
+	}
 	defer f.logs.flush()
 	if !m.entries[f.call.Export] {
 		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}

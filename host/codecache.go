@@ -40,7 +40,7 @@ const (
 
 // rewriterVersion names the code that changes modules before they are compiled. It
 // is part of what an entry is known by.
-const rewriterVersion = "meter 2"
+const rewriterVersion = "meter 3"
 
 // openCodeCache opens or makes the cache in dir. What others own or may write is
 // refused, and so is a link: whoever can write native code owns the process. The

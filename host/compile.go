@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/tetratelabs/wazero"
@@ -70,22 +72,24 @@ func compileFile(wasm []byte, dir string) (refusal string, err error) {
 }
 
 // A compiler makes native code of modules. It belongs to the holder of the
-// engine's turn to compile.
+// engine's turn to compile, but for what the cache has, and for sources.
 //
 // Where it is jailed, no module is ever compiled in this process: the child's code
 // is authenticated and kept, put alone into a directory that only this process
 // uses, and read from there by the engine, which is told not to compile.
 type compiler struct {
 	runtime  wazero.Runtime
-	engine   wazero.CompilationCache // nil if the runtime has none
+	engine   wazero.CompilationCache // nil until it is open
 	cache    *codeCache              // nil keeps nothing
 	jailed   bool
 	run      func(ctx context.Context, limits jail.Limits, dir string, input []byte) (refusal string, err error) // jail.Run
 	limits   jail.Limits
 	denied   denials
 	log      *slog.Logger
-	work     string // the private directory of this process; empty if it needs none
+	work     string // the private directory of this process
 	handover string // below work: where the engine looks for code
+
+	reading sync.Mutex // held by who uses handover
 }
 
 // openCompiler opens a compiler and its runtime.
@@ -104,12 +108,8 @@ func openCompiler(ctx context.Context, cfg Config, log *slog.Logger) (c *compile
 	case !jail.Called():
 		return c, errors.New("engine: host.Main was not called, which must be the first thing in main; or set Config.InProcess")
 	}
-	config := runtimeConfig()
-	if c.jailed || cfg.Cache != "" {
-		if err := c.openWork(); err != nil {
-			return c, err
-		}
-		config = config.WithCompilationCache(c.engine)
+	if err := c.openWork(); err != nil {
+		return c, err
 	}
 	if cfg.Cache != "" && compiles {
 		engine := engineVersion() + " " + filepath.Base(c.handover)
@@ -117,7 +117,7 @@ func openCompiler(ctx context.Context, cfg Config, log *slog.Logger) (c *compile
 			return c, fmt.Errorf("compilation cache: %w", err)
 		}
 	}
-	c.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	c.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(c.engine))
 	return c, nil
 }
 
@@ -209,38 +209,83 @@ func (c *compiler) close(ctx context.Context) error {
 // the module.
 var errNotRead = errors.New("the engine does not know the code by its name")
 
-// compile returns the compiled code of a module; of is the module's digest, for
-// errors.
-func (c *compiler) compile(ctx context.Context, of Digest, code []byte) (wazero.CompiledModule, error) {
+// What was made of a module.
+type made struct {
+	compiled wazero.CompiledModule
+	native   int64  // bytes of its code
+	source   []byte // what it was compiled from
+}
+
+// bytes is what it takes in memory.
+func (m made) bytes() int64 { return m.native + int64(len(m.source)) }
+
+// compile returns the compiled code of a module; of is the module's digest, for errors.
+func (c *compiler) compile(ctx context.Context, of Digest, code []byte) (made, error) {
 	from := Digest(sha256.Sum256(code))
-	if c.cache != nil {
-		n, ok, err := c.cache.get(ctx, from)
-		if err != nil {
-			return nil, fmt.Errorf("module %s: compilation cache: %w", of.Short(), err)
-		}
-		if ok {
-			// Another version of the engine may know it by another name; then the entry
-			// is written anew.
-			if compiled, err := c.read(of, n, code); !errors.Is(err, errNotRead) {
-				return compiled, err
-			}
-		}
+	if m, err := c.cached(ctx, of, from, code); m.compiled != nil || err != nil {
+		return m, err
 	}
 	if !c.jailed {
-		return c.compileHere(ctx, of, from, code)
+		return c.compileHere(of, from, code)
 	}
 	if err := c.denied.check(of, from); err != nil {
-		return nil, err
+		return made{}, err
 	}
 	n, err := c.compileInChild(ctx, of, from, code)
 	if err != nil {
-		return nil, err
+		return made{}, err
 	}
 	c.denied.forget(from)
 	if err := c.keep(of, from, n); err != nil {
-		return nil, err
+		return made{}, err
 	}
 	return c.read(of, n, code)
+}
+
+// cached returns the code of a module that the cache has, or none. It needs no turn.
+func (c *compiler) cached(ctx context.Context, of, from Digest, code []byte) (made, error) {
+	if c.cache == nil {
+		return made{}, nil
+	}
+	n, ok, err := c.cache.get(ctx, from)
+	if err != nil {
+		return made{}, fmt.Errorf("module %s: compilation cache: %w", of.Short(), err)
+	}
+	if !ok {
+		return made{}, nil
+	}
+	m, err := c.read(of, n, code)
+	if errors.Is(err, errNotRead) {
+		return made{}, nil // another version of the engine knows it by another name: the entry is written anew
+	}
+	return m, err
+}
+
+// sourceFile is where a rewritten module is kept, so that its code can be brought back into memory.
+func (c *compiler) sourceFile(d Digest) string {
+	return filepath.Join(c.work, "source-"+hex.EncodeToString(d[:]))
+}
+
+func (c *compiler) keepSource(d Digest, code []byte) error {
+	if err := os.WriteFile(c.sourceFile(d), code, 0o600); err != nil {
+		return fmt.Errorf("engine: source: %w", err)
+	}
+	return nil
+}
+
+func (c *compiler) source(d Digest) ([]byte, error) {
+	code, err := os.ReadFile(c.sourceFile(d))
+	if err == nil && Digest(sha256.Sum256(code)) != d {
+		err = fmt.Errorf("engine: source: %s is not what was written", c.sourceFile(d))
+	}
+	return code, err
+}
+
+func (c *compiler) dropSource(d Digest) error {
+	if err := os.Remove(c.sourceFile(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("engine: source: %w", err)
+	}
+	return nil
 }
 
 func (c *compiler) keep(of, from Digest, n native) error {
@@ -293,46 +338,59 @@ func (c *compiler) compileInChild(ctx context.Context, of, from Digest, code []b
 // read has the engine read code that was made or checked before. The context has
 // ended and there are two workers, of whom each looks at it first: so the engine
 // takes the code or fails, and never compiles.
-func (c *compiler) read(of Digest, n native, code []byte) (compiled wazero.CompiledModule, err error) {
+func (c *compiler) read(of Digest, n native, code []byte) (m made, err error) {
 	defer c.recovered(of, &err)
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	file := filepath.Join(c.handover, n.name)
 	if err := os.WriteFile(file, n.code, 0o600); err != nil {
-		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+		return m, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
 	}
 	defer os.Remove(file)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	compiled, err = c.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, 2), code)
+	compiled, err := c.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, 2), code)
 	if errors.Is(err, context.Canceled) {
-		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), errNotRead)
+		return m, fmt.Errorf("module %s: compiling: %w", of.Short(), errNotRead)
 	}
 	if err != nil {
-		return nil, malformed(of, err.Error())
+		return m, malformed(of, err.Error())
 	}
-	return compiled, nil
+	return made{compiled, int64(len(n.code)), code}, nil
 }
 
 // compileHere compiles a module in this process.
-func (c *compiler) compileHere(ctx context.Context, of, from Digest, code []byte) (compiled wazero.CompiledModule, err error) {
+func (c *compiler) compileHere(of, from Digest, code []byte) (m made, err error) {
 	defer c.recovered(of, &err)
-	compiled, err = c.runtime.CompileModule(ctx, code)
-	if err != nil {
-		return nil, malformed(of, err.Error())
+	compiled, n, err := c.own(code)
+	switch {
+	case compiled == nil:
+		return m, malformed(of, err.Error())
+	case err != nil:
+		return m, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
 	}
-	if c.cache == nil {
-		return compiled, nil
+	if n.name != "" {
+		err = c.keep(of, from, n)
 	}
-	n, err := readNative(c.handover)
+	return made{compiled, int64(len(n.code)), code}, err
+}
+
+// own compiles a module in this process. There is no native code of what the engine has in memory, and
+// where it interprets.
+func (c *compiler) own(code []byte) (compiled wazero.CompiledModule, n native, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if compiled, err = c.runtime.CompileModule(context.Background(), code); err != nil {
+		return nil, n, err
+	}
+	n, err = readNative(c.handover)
 	if errors.Is(err, errNoNative) {
-		return compiled, nil // the engine had it in memory, and does not write it again
+		return compiled, n, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	if err == nil {
+		err = os.Remove(filepath.Join(c.handover, n.name))
 	}
-	if err := os.Remove(filepath.Join(c.handover, n.name)); err != nil {
-		return nil, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
-	}
-	return compiled, c.keep(of, from, n)
+	return compiled, n, err
 }
 
 // recovered turns a panic of the engine into an error.

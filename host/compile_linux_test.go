@@ -91,7 +91,7 @@ func TestCompileInChild(t *testing.T) {
 		if files := names(t, e.compiler.handover); len(files) != 0 {
 			t.Errorf("files %q are left", files)
 		}
-		if files := names(t, e.compiler.work); !slices.Equal(files, []string{"code"}) {
+		if files := names(t, e.compiler.work); !slices.Equal(files, []string{"code", filepath.Base(e.compiler.sourceFile(m.code.source))}) {
 			t.Errorf("private directory holds %q", files)
 		}
 	}
@@ -127,7 +127,7 @@ func TestCompileNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := compiled.Close(t.Context()); err != nil {
+		if err := compiled.compiled.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,16 +1,19 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
+	"weak"
 
 	"github.com/tetratelabs/wazero"
 
 	"github.com/sandboxd/sandboxd/audit"
+	"github.com/sandboxd/sandboxd/host/meter"
 )
 
 // Config is what an [Engine] is made of. Its zero value is usable.
@@ -26,6 +29,12 @@ type Config struct {
 	// that cannot call [Main]. There is no bound then on the time and memory that
 	// compiling takes, other than the structural limits, and no way to end it.
 	InProcess bool
+	// CodeBytes bounds the compiled code in memory, in bytes, with what it was compiled from; zero is
+	// 1 GiB. Past it goes the code that was not called for longest and that no call has, with its
+	// images; code that calls have stays, however much it is. The module stays: its next call reads
+	// the code from Cache again, or without one compiles it again, which takes as long as a load and
+	// ends with the context of the call.
+	CodeBytes int64
 	// Logger gets what only the operator should know, such as a bug in a host
 	// function. Nil is silent. Guests never write to it.
 	Logger *slog.Logger
@@ -38,30 +47,34 @@ type Config struct {
 // An Engine compiles and runs modules. It is safe for concurrent use.
 type Engine struct {
 	runtime  wazero.Runtime
-	compiler *compiler // belongs to who has the turn to compile
+	blocks   wazero.CompiledModule // of arenas
+	compiler *compiler             // belongs to who has the turn to compile
 	log      *slog.Logger
 	compile  queue         // whose turn it is to compile
 	audit    audit.Sink    // nil: nothing is recorded
 	judging  chan struct{} // holds a token for each guard that runs
 
-	// compiled is the code that loaded modules share, by the digest of what it was
-	// compiled from. It belongs to who has the turn to compile.
-	compiled map[Digest]*code
-
 	pages *pageMap // nil where instances cannot be set back
 	pool  pool
 
+	moving sync.Mutex // held by who brings code into memory or takes it away
+
 	mu      sync.Mutex
-	modules map[Digest]*Module // nil once closed
-	running sync.WaitGroup     // calls; only added to while not closed
+	modules map[Digest]weak.Pointer[Module] // nil once closed
+	codes   codeList
+	running sync.WaitGroup // calls; only added to while not closed
 }
 
 // Open makes an engine. Its maker closes it. It fails in a program that has not
 // called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit,
-		judging:  make(chan struct{}, runtime.GOMAXPROCS(0)),
-		compiled: map[Digest]*code{}, pool: newPool(), modules: map[Digest]*Module{}}
+		judging: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		pool:    newPool(), modules: map[Digest]weak.Pointer[Module]{},
+		codes: codeList{most: cmp.Or(cfg.CodeBytes, defaultCodeBytes), codes: map[Digest]*code{}}}
+	if cfg.CodeBytes < 0 {
+		return nil, fmt.Errorf("engine: CodeBytes is %d, want none or more", cfg.CodeBytes)
+	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -78,6 +91,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := installMeter(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
 	}
+	if e.blocks, _, err = e.compiler.own(meter.BlocksModule()); err != nil {
+		return nil, errors.Join(fmt.Errorf("meter: module of blocks: %w", err), e.Close())
+	}
 	for name, funcs := range hostModules {
 		if err := install(ctx, e.runtime, name, funcs); err != nil {
 			return nil, errors.Join(fmt.Errorf("host module %s: %w", name, err), e.Close())
@@ -90,10 +106,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 // frees all compiled code. Later calls and loads fail.
 func (e *Engine) Close() error {
 	e.compile.take(context.Background(), "") // which it does sooner or later
-	defer e.compile.give()
 	e.mu.Lock()
 	e.modules = nil
 	e.mu.Unlock()
+	e.compile.give() // calls may wait for a turn to bring code back
 	e.running.Wait()
 	e.pool.close()
 	var err error
@@ -104,14 +120,3 @@ func (e *Engine) Close() error {
 }
 
 var errClosed = errors.New("engine: closed")
-
-// enter counts a call that runs; the caller ends with running.Done.
-func (e *Engine) enter() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.modules == nil {
-		return errClosed
-	}
-	e.running.Add(1)
-	return nil
-}

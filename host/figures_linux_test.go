@@ -41,15 +41,31 @@ func reportTail(b *testing.B, all []time.Duration, most time.Duration) {
 // BenchmarkDeadline times how late calls end that would run for ever, after their deadline and
 // after they were cancelled.
 func BenchmarkDeadline(b *testing.B) {
-	fills := &builder{}
-	fills.pages(256)
-	fills.fn("call", ":", 0, loop(i32(0), i32(1), i32(16<<20), []byte{0xfc, 11, 0}))
+	bulk := func(code ...[]byte) *builder { // over 64 MiB and a table as large as can be
+		b := &builder{}
+		b.pages(1024)
+		b.table = slices.Concat([]byte{0x70, 0}, leb(100_000))
+		b.fn("call", ":", 0, loop(code...))
+		return b
+	}
+	none := []byte{0xd0, 0x70} // ref.null func
 	for _, c := range []struct {
 		name   string
 		module *builder
 		most   time.Duration
-	}{{"loop", spinner(), 5 * time.Millisecond}, {"calls", doubling(60), 5 * time.Millisecond}, {"bulk", fills, 30 * time.Millisecond}} {
-		m := load(b, c.module.bytes())
+	}{
+		{"loop", spinner(), 5 * time.Millisecond},
+		{"calls", doubling(60), 5 * time.Millisecond},
+		{"memory.fill", bulk(i32(0), i32(1), i32(64<<20), []byte{0xfc, 11, 0}), 30 * time.Millisecond},
+		{"memory.copy", bulk(i32(0), i32(32<<20), i32(32<<20), []byte{0xfc, 10, 0, 0}), 30 * time.Millisecond},
+		{"memory.copy-over-itself", bulk(i32(1), i32(0), i32(64<<20-1), []byte{0xfc, 10, 0, 0}), 30 * time.Millisecond},
+		{"table.fill", bulk(i32(0), none, i32(100_000), []byte{0xfc, 17, 0}), 5 * time.Millisecond},
+		{"table.copy", bulk(i32(0), i32(1), i32(99_999), []byte{0xfc, 14, 0, 0}), 5 * time.Millisecond},
+	} {
+		m, err := shared.Load(b.Context(), packedFor(b, c.module.bytes(), "call")) // as a tool, which may have 64 MiB
+		if err != nil {
+			b.Fatal(err)
+		}
 		const wall = 10 * time.Millisecond
 		b.Run(c.name, func(b *testing.B) {
 			var late []time.Duration
@@ -228,7 +244,21 @@ func BenchmarkRefuse(b *testing.B) {
 	}
 }
 
-// bombs are modules of one function that take a compiler more than linear time.
+// TestBombs: modules that an engine would compile for seconds or hours, or whose memory and tables would
+// be large, are refused before it sees them.
+func TestBombs(t *testing.T) {
+	for name, wasm := range bombs() {
+		if _, err := shared.Load(t.Context(), wasm); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else if r, ok := errors.AsType[*RejectError](err); !ok || r.Reasons[0].Code != abi.ModuleLimit {
+			t.Errorf("%s: error %v, want %s", name, err, abi.ModuleLimit)
+		}
+	}
+}
+
+// bombs are modules that take a compiler more than linear time, or an instance much memory: every kind of
+// them that is known. (Ten thousand functions of a hundred blocks each, of 3 MB, are none: they take a second, as lawful
+// modules of that size do.)
 func bombs() map[string][]byte {
 	nested := func(op byte, n int, locals int) []byte {
 		b := &builder{}
@@ -267,10 +297,18 @@ func bombs() map[string][]byte {
 		}
 		return b.bytes()
 	}
+	large := &builder{}
+	large.memory = slices.Concat([]byte{0}, leb(1<<16))
+	large.fn("call", ":", 0)
+	tabled := &builder{}
+	tabled.pages(1)
+	tabled.table = slices.Concat([]byte{0x70, 0}, leb(10_000_000))
+	tabled.fn("call", ":", 0)
 	ifs := &builder{}
 	ifs.pages(1)
 	ifs.fn("call", ":", 64, bytes.Repeat(slices.Concat(i32(1), []byte{0x04, 0x40, 0x0b}), 20_000))
 	return map[string][]byte{
+		"a memory of 4 GiB": large.bytes(), "a table of 10000000": tabled.bytes(),
 		"3000 loops, 3000 locals": nested(0x03, 3000, 3000), "1000000 adds": alone(0, i32(0), bytes.Repeat([]byte{0x41, 1, 0x6a}, 1_000_000), drop),
 		"50000 locals, 2000 times": many(2000, 50_000), "50000 locals, 100 times": many(100, 50_000), "50000 functions": many(50_000, 0),
 		"200000 calls": alone(0, bytes.Repeat(callFn(0), 200_000)), "1000000 labels": table(1_000_000, 1),

@@ -31,7 +31,6 @@ type image struct {
 
 	// Once it is made; they belong to the pool.
 	memory  *snapshot // nil until then
-	arena   int64     // bytes of memory that are the arena
 	globals []uint64
 	before  before
 	users   int         // instances that calls have
@@ -124,8 +123,11 @@ func (f *frame) begin() (*instance, error) {
 		f.fuel.used, f.memory.peak = first.fuel.used, first.memory.peak
 		return nil, failure
 	}
-	if inst.arena != nil {
-		inst.closeWindows() // on blocks that are gone
+	if inst.arena != nil { // its blocks are gone
+		if err := inst.arena.restore(false); err != nil {
+			inst.close()
+			return nil, err
+		}
 	}
 	inst.clock = first.monotonic()
 	inst.denied, inst.deniedMore = slices.Clip(first.denied), first.deniedMore
@@ -217,10 +219,6 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 	}
 	if inst.linear != nil {
 		more := (int64(img.memory.size) - inst.linear.size) / wasmPage
-		inst.linear.arena = img.arena
-		if inst.arena != nil {
-			inst.arena.Set(uint64(img.arena / wasmPage))
-		}
 		if _, ok := inst.module.Memory().Grow(uint32(more)); !ok {
 			inst.close()
 			return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory of %d bytes exceeds limit %d", img.memory.size, f.memory.limit)}
@@ -243,8 +241,8 @@ const sweepEvery = 64
 // restore sets an instance back to the state of the image. It is false if that cannot be done.
 func (img *image) restore(inst *instance) bool {
 	inst.kept = instanceBytes
+	inst.restored++
 	if inst.linear != nil {
-		inst.restored++
 		kept, err := img.memory.restore(inst.linear.region, inst.linear.size, img.code.engine.pages, inst.restored%sweepEvery == 0)
 		if err != nil {
 			img.code.engine.log.Warn("an instance was not set back", "error", err)
@@ -255,15 +253,15 @@ func (img *image) restore(inst *instance) bool {
 			if size == 0 || !inst.shrink(size) {
 				return false
 			}
-			inst.linear.arena = img.arena
-			if inst.arena != nil {
-				inst.arena.Set(uint64(img.arena / wasmPage))
-			}
 		}
 		inst.linear.memory = nil
 	}
 	if inst.arena != nil {
-		inst.closeWindows()
+		if err := inst.arena.restore(inst.restored%sweepEvery == 0); err != nil {
+			img.code.engine.log.Warn("an instance was not set back", "error", err)
+			return false
+		}
+		inst.kept += inst.arena.kept
 	}
 	inst.setGlobals(img)
 	inst.trim()

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -13,22 +12,21 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sandboxd/sandboxd/host/meter"
-	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // A code is compiled code. Modules that differ in custom sections alone share it.
 type code struct {
-	engine   *Engine
-	compiled wazero.CompiledModule
-	memory   bool     // has a linear memory
-	maxPages int64    // the most pages that its memory may have
-	start    bool     // has a start function
-	windows  bool     // see package meter
-	globals  []string // exports of the guest's own globals that can change
+	engine  *Engine
+	source  Digest   // of the rewritten module
+	memory  bool     // has a linear memory
+	start   bool     // has a start function
+	windows bool     // see package meter
+	globals []string // exports of the guest's own globals that can change
 	// whole says that memory and these globals are all that a call can change, so an
 	// image of them is an image of an instance.
 	whole  bool
 	images map[profile]*image // belongs to the engine's pool
+	residency
 }
 
 // An instance is a module with memory, globals and tables of its own. One call has it
@@ -39,9 +37,7 @@ type instance struct {
 	linear *linear // nil if there is no memory
 
 	fuel, depth api.MutableGlobal
-	arena       api.MutableGlobal // nil without windows
-	windows     [3]window
-	blocks      arena
+	arena       *arena // nil without windows
 	globals     []api.MutableGlobal
 	exports     map[string]*export // those that were called
 	called      *export            // the last of them
@@ -79,33 +75,43 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	// No code of the guest runs here: the meter took the start function out.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 	ctx := context.Context(f.ctx)
+	var err error
+	most := f.limits.MemoryBytes &^ (wasmPage - 1)
 	if c.memory {
-		most := f.limits.MemoryBytes &^ (wasmPage - 1)
-		if c.windows {
-			most += arenaPages * wasmPage
-		}
 		room, err := reserve(most)
 		if err != nil {
 			return nil, err
 		}
 		inst.linear = &linear{region: room, memory: &f.memory}
-		ctx = experimental.WithMemoryAllocator(ctx, inst.linear)
 	}
-	var err error
-	if inst.module, err = c.engine.runtime.InstantiateModule(ctx, c.compiled, config); err != nil {
+	fail := func(err error) (*instance, error) {
 		if inst.linear != nil {
 			inst.linear.Free()
 		}
+		if inst.arena != nil {
+			inst.arena.close()
+		}
 		return nil, err
+	}
+	if c.windows {
+		if inst.arena, err = c.engine.newArena(ctx, most+arenaBytes); err != nil {
+			return fail(err)
+		}
+		if inst.arena.own = inst.linear; inst.linear != nil {
+			inst.linear.arena = inst.arena
+		}
+		ctx = experimental.WithImportResolver(ctx, inst.arena.resolve)
+	}
+	if inst.linear != nil {
+		ctx = experimental.WithMemoryAllocator(ctx, inst.linear)
+	}
+	if inst.module, err = c.engine.runtime.InstantiateModule(ctx, c.compiled, config); err != nil {
+		return fail(err)
 	}
 	inst.fuel = inst.global(meter.Fuel)
 	inst.depth = inst.global(meter.Depth)
 	for _, name := range c.globals {
 		inst.globals = append(inst.globals, inst.global(name))
-	}
-	if c.windows && !inst.newArena() {
-		inst.close()
-		return nil, &abort{abi.GuestMemory, fmt.Sprintf("memory begins with more than limit %d", f.memory.limit)}
 	}
 	return inst, nil
 }
@@ -123,7 +129,12 @@ type noRandom struct{}
 func (noRandom) Read([]byte) (int, error) { return 0, errors.New("no randomness here") }
 
 // close frees the instance and its memory.
-func (inst *instance) close() { inst.module.Close(context.Background()) }
+func (inst *instance) close() {
+	inst.module.Close(context.Background())
+	if inst.arena != nil {
+		inst.arena.close()
+	}
+}
 
 // give hands the instance to a frame.
 func (inst *instance) give(f *frame) {
@@ -131,12 +142,9 @@ func (inst *instance) give(f *frame) {
 	f.denied, f.deniedMore = inst.denied, inst.deniedMore
 	if inst.linear != nil {
 		inst.linear.memory = &f.memory
-		f.memory.use(inst.linear.size - inst.linear.arena)
+		f.memory.use(inst.linear.size)
 	}
-	if inst.arena != nil {
-		inst.blocks = arena{inst: inst, free: inst.blocks.free[:0]}
-		f.extism.blocks.arena = &inst.blocks
-	}
+	f.extism.blocks.arena = inst.arena
 }
 
 // shrink makes the memory smaller, to a size that is not 0. The engine has no way for that, but

@@ -36,7 +36,7 @@ func (m *memory) use(n int64) {
 type linear struct {
 	region *region
 	size   int64
-	arena  int64   // of size, at the end; it is counted by its blocks
+	arena  *arena  // with which it shares what a call may have; nil if there is none
 	cut    int64   // what the next Reallocate makes of it, whatever it is asked for; 0: nothing
 	memory *memory // of the call that has the instance
 }
@@ -51,13 +51,12 @@ func (l *linear) Reallocate(size uint64) []byte {
 		return l.region.bytes(l.size)
 	}
 	m := l.memory
-	own := int64(size) - l.arena
-	if own > m.limit-m.blocks || size > uint64(l.region.size) {
+	if int64(size) > m.limit-m.blocks || size > uint64(l.region.size) || l.arena != nil && !l.arena.leaves(int64(size)) {
 		m.refused = true
 		return nil
 	}
 	l.size = int64(size)
-	m.use(own)
+	m.use(l.size)
 	return l.region.bytes(l.size)
 }
 

@@ -60,6 +60,7 @@ type Module struct {
 	minimum  int64           // bytes of linear memory that an instance begins with
 	entries  map[string]bool // exports that can be called
 	name     string          // the digest as text
+	tenant   string          // who loaded it first
 	code     *code
 
 	probe *probe // nil but for tests of the guest, see LoadProbed
@@ -85,8 +86,8 @@ func (m *Module) Imports() []Import { return slices.Clone(m.imports) }
 
 // Load checks a module, reads its manifest from the custom section
 // [abi.ManifestSection] and compiles it. A module that cannot be used is a
-// [*RejectError]. Loading the same bytes again returns the same module, which
-// stays until the engine is closed.
+// [*RejectError]. Loading the same bytes again returns the same module as long as somebody
+// has it. Its code may leave memory meanwhile, see [Config.CodeBytes].
 //
 // One module is compiled at a time, in the order of the calls, in a child process with limits
 // on time and memory; both waiting and compiling end with ctx. A module
@@ -137,19 +138,23 @@ func (e *Engine) load(ctx context.Context, tenant string, wasm []byte) (*Module,
 	}
 	// Rewriting gives the same bytes for the same code.
 	from := Digest(sha256.Sum256(compilable(bin)))
-	if m.code = e.compiled[from]; m.code == nil {
-		if err := m.compile(ctx, bin); err != nil {
+	m.tenant = tenant
+	if m.code = e.sharedCode(from); m.code == nil {
+		made, err := m.compile(ctx, bin)
+		if err != nil {
 			return nil, err
 		}
 		m.code.whole = isWhole(bin)
-		e.compiled[from] = m.code
+		if err := e.newCode(ctx, from, m.code, made); err != nil {
+			return nil, err
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.modules == nil {
 		return nil, errClosed
 	}
-	e.modules[digest] = m
+	e.hold(m)
 	return m, nil
 }
 
@@ -158,6 +163,12 @@ func (e *Engine) load(ctx context.Context, tenant string, wasm []byte) (*Module,
 // manifest is made; the module needs none for it. Errors are [*RejectError] and
 // [*GuestError].
 func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	return e.DescribeFor(ctx, "", wasm)
+}
+
+// DescribeFor is Describe for one of several tenants, who wait for their turns to compile as those of
+// [Engine.LoadFor] do, and in the same line.
+func (e *Engine) DescribeFor(ctx context.Context, tenant string, wasm []byte) (*abi.Manifest, error) {
 	wasm = bytes.Clone(wasm)
 	digest := Digest(sha256.Sum256(wasm))
 	m, bin, why := e.check(digest, wasm)
@@ -168,10 +179,13 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 		return nil, &RejectError{digest, []Reason{{abi.ModuleABI,
 			fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", abi.ExportDescribe)}}}
 	}
-	if err := e.compileAlone(ctx, m, bin); err != nil {
+	if err := e.compileAlone(ctx, tenant, m, bin); err != nil {
 		return nil, err
 	}
-	defer m.code.compiled.Close(context.WithoutCancel(ctx))
+	defer func() {
+		e.pool.forget(m.code)
+		m.code.compiled.Close(context.WithoutCancel(ctx))
+	}()
 	reply, err := m.Call(ctx, &Call{Kind: abi.KindTool, Export: abi.ExportDescribe})
 	if err != nil {
 		return nil, err
@@ -183,16 +197,22 @@ func (e *Engine) Describe(ctx context.Context, wasm []byte) (*abi.Manifest, erro
 	return manifest, nil
 }
 
-// compileAlone compiles the code of a module that is not kept.
-func (e *Engine) compileAlone(ctx context.Context, m *Module, bin *wasmbin.Module) error {
-	if err := e.compile.take(ctx, ""); err != nil {
+// compileAlone compiles code that a module has to itself.
+func (e *Engine) compileAlone(ctx context.Context, tenant string, m *Module, bin *wasmbin.Module) (err error) {
+	if err := e.compile.take(ctx, tenant); err != nil {
 		return err
 	}
 	defer e.compile.give()
 	if _, err := e.loaded(m.digest); err != nil {
 		return err
 	}
-	return m.compile(ctx, bin)
+	m.tenant = tenant
+	made, err := m.compile(ctx, bin)
+	if err != nil {
+		return err
+	}
+	m.code.compiled = made.compiled
+	return nil
 }
 
 func (e *Engine) loaded(d Digest) (*Module, error) {
@@ -201,7 +221,7 @@ func (e *Engine) loaded(d Digest) (*Module, error) {
 	if e.modules == nil {
 		return nil, errClosed
 	}
-	return e.modules[d], nil
+	return e.modules[d].Value(), nil
 }
 
 // check decodes a module within the budget and compares it with the contract,
@@ -359,27 +379,20 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 // mean nothing to the engine. The names of functions stay, for traces.
 func compilable(bin *wasmbin.Module) []byte { return bin.WithoutCustom("name") }
 
-// maxPages is the most pages that a memory may have which does not say so.
-const maxPages = 1 << 16
-
-// compile meters the module's code and compiles it.
-func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) error {
+// compile meters the module's code and compiles it, for the caller to give it its place.
+func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) (made made, err error) {
 	rewritten, err := m.rewrite(bin)
 	if err != nil {
-		return &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
+		return made, &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
 	}
-	c := &code{engine: m.engine, memory: len(bin.Memories) == 1, start: bin.Start, windows: meter.HasWindows(bin), maxPages: maxPages}
-	if c.memory && bin.Memories[0].HasMax {
-		c.maxPages = int64(bin.Memories[0].Max)
-	}
+	c := &code{engine: m.engine, source: sha256.Sum256(rewritten), memory: len(bin.Memories) == 1, start: bin.Start, windows: meter.HasWindows(bin)}
 	for i, t := range bin.Globals {
 		if t.Mutable && t.Type.Number() {
 			c.globals = append(c.globals, meter.Global(i))
 		}
 	}
 	m.code = c
-	c.compiled, err = m.engine.compiler.compile(ctx, m.digest, rewritten)
-	return err
+	return m.engine.compiler.compile(ctx, m.digest, rewritten)
 }
 
 // isWhole says whether memory and the globals that hold numbers are all that running code

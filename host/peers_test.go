@@ -161,7 +161,8 @@ func unset(b *testing.B, m *Module, c *Call) func() ([]byte, error) {
 		f.startClock(time.Now(), f.limits.Wall)
 		defer f.stopClock()
 		if inst.arena != nil {
-			inst.closeWindows() // on what the call before had
+			inst.arena.closeWindows() // on what the call before had
+			inst.arena.free, inst.arena.top = nil, 0
 		}
 		inst.give(f)
 		f.fill(f.limits.Fuel)

@@ -105,6 +105,18 @@ func (p *pool) drop(img *image, d *dropped) {
 	p.images = slices.Delete(p.images, i, i+1)
 }
 
+// forget drops all images of a code, which nobody uses.
+func (p *pool) forget(c *code) {
+	p.mu.Lock()
+	var d dropped
+	for _, img := range c.images {
+		p.drop(img, &d)
+	}
+	clear(c.images)
+	p.mu.Unlock()
+	d.close()
+}
+
 // take reports whether an image is made. If so, the caller is one of its users, until it
 // calls put or leave, and may have got an instance.
 func (p *pool) take(img *image, now time.Time) (inst *instance, made bool) {
@@ -199,9 +211,6 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		d.snapshots = append(d.snapshots, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
-		if of.linear != nil {
-			img.arena = of.linear.arena
-		}
 		p.images = append(p.images, img)
 		p.bytes += int64(memory.size)
 	}

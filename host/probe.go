@@ -34,7 +34,7 @@ func (e *Engine) LoadProbed(ctx context.Context, wasm []byte, p Probe) (*Probed,
 		return nil, &RejectError{digest, why}
 	}
 	m.probe = &probe{Probe: p}
-	if err := e.compileAlone(ctx, m, bin); err != nil {
+	if err := e.compileAlone(ctx, "", m, bin); err != nil {
 		return nil, err
 	}
 	m.code.whole = isWhole(bin)

@@ -36,7 +36,7 @@ func TestSharedCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digests := map[Digest]bool{}
+	digests := map[Digest]*Module{}
 	for _, c := range []struct {
 		what, says, name string
 		wasm             []byte
@@ -51,7 +51,7 @@ func TestSharedCode(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
-		digests[m.Digest()] = true
+		digests[m.Digest()] = m // which keeps it
 		if m.Manifest().Name != c.name {
 			t.Errorf("%s: manifest of %q, want %q", c.what, m.Manifest().Name, c.name)
 		}
@@ -62,7 +62,7 @@ func TestSharedCode(t *testing.T) {
 		if string(reply.Output) != c.says || reply.Receipt.Module != m.Digest().String() {
 			t.Errorf("%s: output %q of %s, want %q of %s", c.what, reply.Output, reply.Receipt.Module, c.says, m.Digest())
 		}
-		if n := len(e.compiled); n != c.compiled {
+		if n := len(e.codes.codes); n != c.compiled {
 			t.Errorf("%s: %d compilations, want %d", c.what, n, c.compiled)
 		}
 	}

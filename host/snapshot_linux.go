@@ -157,7 +157,7 @@ func (s *snapshot) restore(r *region, size int64, pages *pageMap, sweep bool) (k
 	return kept, nil
 }
 
-// madvise drops the pages that are a region's own.
+// madvise gives back the pages that are a region's own: they are again what was put there, or zeros.
 func madvise(b []byte) error {
 	if err := unix.Madvise(b, unix.MADV_DONTNEED); err != nil {
 		return fmt.Errorf("madvise of %d bytes: %w", len(b), err)

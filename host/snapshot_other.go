@@ -32,6 +32,12 @@ func (r *region) bytes(n int64) []byte {
 
 func (r *region) free() { r.b = nil }
 
+// madvise makes part of a region zero.
+func madvise(b []byte) error {
+	clear(b)
+	return nil
+}
+
 // A snapshot needs Linux.
 type snapshot struct {
 	size int

@@ -44,6 +44,10 @@ func TestDepthOfGuests(t *testing.T) {
 				}
 				z := newZoo(t, manifest, plugins.Config{}, map[string]hosttest.Guest{"tool": {Says: says(text)}})
 				got := response(t, z.calls(call("c1", "tool", "{}")), "c1")
+				calls, err := z.store.Calls(t.Context(), home)
+				if want := map[bool]abi.Code{true: abi.OK, false: abi.GuestOutputInvalid}[fits]; err != nil || len(calls) != 1 || calls[0].Code != string(want) || z.ended["c1"].Code != want {
+					t.Errorf("stored %+v (%v), the operator reads %s, want %s", calls, err, z.ended["c1"].Code, want)
+				}
 				if want := map[bool]string{true: nested(n), false: errorText(invalidAnswer)}[fits]; got != want {
 					t.Errorf("the model reads %s, want %s", got, want)
 				}

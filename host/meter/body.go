@@ -63,7 +63,7 @@ type body struct {
 // code returns the code section.
 func (w *rewriter) code() ([]byte, error) {
 	size := len(w.raw(secCode))
-	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions)+1+len(w.access)))
+	out := u32(make([]byte, 0, size+size/2), uint32(len(w.m.Functions))+w.helpers())
 	b := &body{rewriter: w}
 	for i, source := range w.m.Bodies() {
 		b.index, b.start, b.dead = i, source.Code, false
@@ -79,8 +79,8 @@ func (w *rewriter) code() ([]byte, error) {
 		out = append(append(out, start...), b.out...)
 	}
 	added := [][]byte{w.helperBody()}
-	for _, a := range w.access {
-		added = append(added, w.accessBody(a))
+	if w.memory {
+		added = append(added, w.fillBody(), w.copyBody())
 	}
 	for _, code := range added {
 		out = append(u32(out, uint32(len(code))), code...)
@@ -195,11 +195,6 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 		return
 	case wasmbin.OpCall:
 		b.spill()
-		if to, ok := b.accessor[in.Index]; ok {
-			b.open = u32(append(b.open, raw[0]), to)
-			b.reload()
-			return
-		}
 		if in.Index >= b.imported {
 			b.descend()
 		}
@@ -215,22 +210,20 @@ func (b *body) instruction(in *wasmbin.Instruction) {
 	case wasmbin.OpRefFunc:
 		b.open = u32(append(b.open, raw[0]), b.shift(in.Index))
 		return
-	case wasmbin.OpMemoryFill, wasmbin.OpMemoryCopy, wasmbin.OpMemoryInit:
+	case wasmbin.OpMemoryFill, wasmbin.OpMemoryCopy:
+		if b.memory {
+			to := b.fill
+			if in.Op == wasmbin.OpMemoryCopy {
+				to = b.copy
+			}
+			b.open = u32(append(b.local(b.open, opLocalGet, fuelLocal), opCall), to)
+			b.open = b.local(b.open, opLocalSet, fuelLocal)
+			return
+		}
+	case wasmbin.OpMemoryInit:
 		b.length(opI64ShrU, 3)
 	case wasmbin.OpMemoryGrow:
 		b.length(opI64Shl, 13)
-		if b.accessor != nil {
-			b.spill()
-			b.open = u32(append(b.open, opCall), b.imported+1)
-			b.reload()
-			return
-		}
-	case wasmbin.OpMemorySize:
-		if b.accessor != nil {
-			b.open = append(b.open, raw...)
-			b.open = append(u32(append(b.open, opGlobalGet), b.arena), opI32Sub)
-			return
-		}
 	case wasmbin.OpTableFill, wasmbin.OpTableCopy, wasmbin.OpTableInit, wasmbin.OpTableGrow:
 		b.length(opI64ShrU, 0)
 	}
@@ -254,13 +247,13 @@ func (b *body) price(in *wasmbin.Instruction) int64 {
 	case wasmbin.OpBlock, wasmbin.OpLoop, wasmbin.OpElse, wasmbin.OpEnd, wasmbin.OpNop, wasmbin.OpDrop:
 		return 0
 	case wasmbin.OpCall:
-		if _, ok := b.accessor[in.Index]; ok {
+		switch {
+		case in.Index >= b.imported:
+			return guestCall
+		case b.accessor[in.Index]:
 			return accessCall
 		}
-		if in.Index < b.imported {
-			return HostCall
-		}
-		return guestCall
+		return HostCall
 	case wasmbin.OpCallIndirect:
 		return guestCall
 	case wasmbin.OpMemoryGrow, wasmbin.OpTableGrow:
@@ -308,7 +301,6 @@ const (
 	opI64Const  = byte(wasmbin.OpI64Const)
 
 	opI32Add       = 0x6a
-	opI32Sub       = 0x6b
 	opI32WrapI64   = 0xa7
 	opI64LtS       = 0x53
 	opI64LtU       = 0x54

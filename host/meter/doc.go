@@ -24,7 +24,8 @@
 // the one function that the rewritten module imports beside its own, [Refill]. That
 // finds what is left, negative, in [Fuel] and puts the fuel of the next slice there,
 // or ends the call by a panic. So between two calls of it lies at most a slice, one
-// function without loops, or one instruction.
+// function without loops, or one instruction. memory.fill and memory.copy are calls of functions that
+// are added, which work on a mebibyte after the other and call Refill in between.
 //
 // # Depth
 //
@@ -47,14 +48,12 @@
 // # Windows
 //
 // Extism's imports that read or write a byte or eight of a block leave compiled code for
-// each of them. A module that imports one, and has a memory, gets a function of its own in
-// its place. The blocks of such a module lie at the end of its linear memory, in
-// pages that are the host's, whose number is in [Arena]: memory.size does not count them, and
-// memory.grow asks [Grow], which moves them. The host opens windows by setting
+// each of them. A module that imports one gets another function in its place, of a second module
+// that [BlocksModule] returns: an instance of it belongs to an instance of the guest, and holds the
+// blocks in a memory of its own, which the guest cannot name. The host opens windows by setting
 // their globals: [Load] on the block that was read last, [Store] on the one that was written
-// last, and [Input] on the input. The function reads and writes what lies in a window
-// and calls the host for all else, which checks it and moves the window. A module
-// that runs over the end of its memory meets its own blocks there.
+// last, and [Input] on the input. The functions read and write what lies in a window
+// and call the host for all else, which checks it and moves the window.
 //
 // # Probes
 //

@@ -19,10 +19,6 @@ const (
 	Depth  = Prefix + ".depth" // exported i64 global: frames left
 	Start  = Prefix + ".start" // exported function: the module's start function, if it has one
 
-	// Of a module with windows only.
-	Grow  = "grow"            // (pages i32) -> (pages before i32): memory.grow, see the package comment
-	Arena = Prefix + ".arena" // exported i32 global: pages at the end of memory that are the host's
-
 	global = Prefix + ".global."
 )
 
@@ -67,7 +63,7 @@ func (w *rewriter) rewrite() ([]byte, error) {
 	out = section(out, secImport, w.imports())
 	out = section(out, secFunction, w.functions())
 	out = section(out, secTable, w.tables())
-	out = section(out, secMemory, w.memory())
+	out = section(out, secMemory, w.raw(secMemory))
 	out = section(out, secGlobal, w.globals())
 	out = section(out, secExport, w.exports())
 	out = section(out, secElement, w.shifted(secElement))
@@ -88,12 +84,10 @@ type rewriter struct {
 	tableCount  uint32
 	fuel        uint32 // global; likewise depth
 	depth       uint32
-	helper      uint32 // function that charges for lengths
-	added       uint32 // functions that are imported beside the module's own
-
-	access   []access          // what the module imports
-	accessor map[uint32]uint32 // function that stands for an imported one; nil without windows
-	arena    uint32            // global, behind which are those of the windows; of a module with windows only
+	helper      uint32 // function that charges for lengths; behind it fill and copy, where there is a memory
+	fill, copy  uint32
+	memory      bool
+	accessor    []bool // which of the imported functions are accessors
 
 	declared  []bool   // functions that code may make references to
 	funcTypes []uint32 // of all functions, once check has seen that they exist
@@ -108,26 +102,21 @@ func newRewriter(m *wasmbin.Module) *rewriter {
 	w.funcCount = w.imported + uint32(len(m.Functions))
 	w.globalCount = uint32(m.Imported(wasmbin.Global) + len(m.Globals))
 	w.tableCount = uint32(m.Imported(wasmbin.Table) + len(m.Tables))
-	w.added = 1
-	if w.access = importedAccessors(m); len(w.access) > 0 {
-		w.added = 2
-		w.accessor = map[uint32]uint32{}
-	}
-	w.helper = w.funcCount + w.added
-	for i, a := range w.access {
-		w.accessor[a.index] = w.helper + 1 + uint32(i)
-	}
+	w.helper = w.funcCount + 1
+	w.fill, w.copy = w.helper+1, w.helper+2
+	w.memory = len(m.Memories)+m.Imported(wasmbin.Memory) > 0
 	w.declared = make([]bool, w.funcCount)
 	for _, i := range m.Imports {
 		if i.Kind == wasmbin.Func {
 			w.funcTypes = append(w.funcTypes, i.Type)
+			w.accessor = append(w.accessor, isAccessor(m, i))
 		}
 	}
 	w.funcTypes = append(w.funcTypes, m.Functions...)
 	w.wide = slices.ContainsFunc(m.Types, func(t wasmbin.FuncType) bool {
 		return slices.Contains(t.Params, wasmbin.V128) || slices.Contains(t.Results, wasmbin.V128)
 	}) || slices.ContainsFunc(m.Globals, func(t wasmbin.GlobalType) bool { return t.Type == wasmbin.V128 })
-	w.fuel, w.depth, w.arena = w.globalCount, w.globalCount+1, w.globalCount+2
+	w.fuel, w.depth = w.globalCount, w.globalCount+1
 	return w
 }
 
@@ -177,7 +166,7 @@ func (w *rewriter) check() error {
 // shift returns the new index of a function.
 func (w *rewriter) shift(f uint32) uint32 {
 	if f >= w.imported {
-		return f + w.added
+		return f + 1
 	}
 	return f
 }
@@ -232,12 +221,9 @@ const (
 	i64 = byte(wasmbin.I64)
 )
 
-// types adds those of the helper, of refill and of grow.
+// types adds those of the helper, of refill, and of fill and copy.
 func (w *rewriter) types() []byte {
-	n, out := uint32(2), []byte{0x60, 2, i64, i64, 1, i64, 0x60, 0, 0}
-	if w.accessor != nil {
-		n, out = n+1, append(out, 0x60, 1, i32, 1, i32)
-	}
+	n, out := uint32(addedTypes), []byte{0x60, 2, i64, i64, 1, i64, 0x60, 0, 0, 0x60, 4, i32, i32, i32, i64, 1, i64}
 	if w.probe != nil {
 		more, count := probeTypes()
 		n, out = n+count, append(out, more...)
@@ -245,52 +231,52 @@ func (w *rewriter) types() []byte {
 	return extended(w.raw(secType), n, out...)
 }
 
+// imports adds refill, and has accessors come from [Blocks].
 func (w *rewriter) imports() []byte {
-	types := uint32(len(w.m.Types))
+	old := w.raw(secImport)
+	var renamed []byte
+	if len(old) > 0 {
+		s, _ := w.find(secImport)
+		from := s.Body
+		for _, i := range w.m.Imports {
+			if isAccessor(w.m, i) {
+				renamed = append(renamed, w.m.Bytes()[from:i.Start]...)
+				renamed = name(renamed, Blocks)
+				from = i.NameStart
+			}
+		}
+		renamed = append(renamed, w.m.Bytes()[from:s.End]...)
+	}
 	more := append(name(name(nil, Prefix), Refill), byte(wasmbin.Func))
-	more = u32(more, types+1)
-	if w.accessor != nil {
-		more = append(name(name(more, Prefix), Grow), byte(wasmbin.Func))
-		more = u32(more, types+2)
-	}
-	return extended(w.raw(secImport), w.added, more...)
+	more = u32(more, uint32(len(w.m.Types))+1)
+	return extended(renamed, 1, more...)
 }
 
-// functions adds the helper and what stands for accessors.
+// addedTypes is how many types are added to every module.
+const addedTypes = 3
+
+// helpers is how many functions are added.
+func (w *rewriter) helpers() uint32 {
+	if w.memory {
+		return 3
+	}
+	return 1
+}
+
+// functions adds the helpers.
 func (w *rewriter) functions() []byte {
-	more := u32(nil, uint32(len(w.m.Types)))
-	for _, a := range w.access {
-		more = u32(more, a.typ)
+	types := uint32(len(w.m.Types))
+	more := u32(nil, types)
+	if w.memory {
+		more = u32(u32(more, types+2), types+2)
 	}
-	return extended(w.raw(secFunction), 1+uint32(len(w.access)), more...)
-}
-
-// memory takes the maximum from a memory that has the host's pages at its end: grow knows it.
-func (w *rewriter) memory() []byte {
-	if w.accessor == nil {
-		return w.raw(secMemory)
-	}
-	return u32([]byte{1, 0}, w.m.Memories[0].Min)
+	return extended(w.raw(secFunction), w.helpers(), more...)
 }
 
 func (w *rewriter) globals() []byte {
 	zero := []byte{i64, 1, byte(wasmbin.OpI64Const), 0, byte(wasmbin.OpEnd)}
 	small := []byte{i32, 1, byte(wasmbin.OpI32Const), 0, byte(wasmbin.OpEnd)}
 	n, more := uint32(2), append(slices.Clone(zero), zero...)
-	if w.accessor != nil {
-		n++
-		more = append(more, small...)
-		for range windows {
-			for _, p := range parts {
-				n++
-				if p.typ == wasmbin.I32 {
-					more = append(more, small...)
-				} else {
-					more = append(more, zero...)
-				}
-			}
-		}
-	}
 	if w.probe != nil {
 		n++
 		more = append(more, small...)
@@ -310,16 +296,6 @@ func (w *rewriter) exports() []byte {
 		if t.Mutable && t.Type.Number() {
 			n++
 			more = u32(append(name(more, Global(i)), byte(wasmbin.Global)), uint32(w.m.Imported(wasmbin.Global)+i))
-		}
-	}
-	if w.accessor != nil {
-		n++
-		more = u32(append(name(more, Arena), byte(wasmbin.Global)), w.arena)
-		for window := range windows {
-			for _, p := range parts {
-				n++
-				more = u32(append(name(more, Window(window, p.name)), byte(wasmbin.Global)), w.part(window, p.name))
-			}
 		}
 	}
 	if w.probe != nil {

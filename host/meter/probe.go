@@ -90,11 +90,7 @@ func (p *probe) words() int { return (len(p.blocks) + 63) / 64 }
 
 // changed is the global that says which change is on; behind it are those of the blocks.
 func (w *rewriter) changed() uint32 {
-	n := w.globalCount + 2
-	if w.accessor != nil {
-		n += 1 + uint32(windows*len(parts))
-	}
-	return n
+	return w.globalCount + 2
 }
 
 // swap is what a comparison is turned into, and the type of what it compares.
@@ -134,10 +130,7 @@ func probeTypes() (types []byte, n uint32) {
 
 // comparing returns the block type for a comparison of two values.
 func (w *rewriter) comparing(t wasmbin.ValueType) uint32 {
-	n := uint32(len(w.m.Types)) + 2
-	if w.accessor != nil {
-		n++
-	}
+	n := uint32(len(w.m.Types)) + addedTypes
 	for i, c := range compared {
 		if c == t {
 			return n + uint32(i)

@@ -162,7 +162,11 @@ func (d *decoder) section(s *Section, r *reader) {
 	case secImport:
 		d.vector(r, "imports", 4, MaxImports)
 		for range d.counts["imports"] {
-			i := Import{Module: r.name(), Name: r.name(), Kind: Kind(r.byte())}
+			i := Import{Start: r.at + r.pos}
+			i.Module = r.name()
+			i.NameStart = r.at + r.pos
+			i.Name = r.name()
+			i.Kind = Kind(r.byte())
 			switch i.Kind {
 			case Func:
 				i.Type = r.u32()

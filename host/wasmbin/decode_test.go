@@ -49,7 +49,8 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Import{"m", "f", Func, 0}); len(m.Imports) != 1 || m.Imports[0] != want {
+	start := strings.Index(small, "\x01m\x01f")
+	if want := (Import{"m", "f", Func, 0, start, start + 2}); len(m.Imports) != 1 || m.Imports[0] != want {
 		t.Errorf("imports %+v, want %+v", m.Imports, want)
 	}
 	if e, ok := m.Export("run"); !ok || e.Kind != Func || e.Index != 1 {

@@ -114,6 +114,8 @@ type Import struct {
 	Module, Name string
 	Kind         Kind
 	Type         uint32 // index into Types, of a function
+
+	Start, NameStart int // where it begins in the module, and where its name does
 }
 
 // An Export is one export.

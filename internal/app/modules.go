@@ -21,6 +21,7 @@ import (
 type Modules struct {
 	Engine *host.Engine
 	Builds string // folder for built sources; empty: the default of guestbuild
+	Tenant string // whose turns to compile are taken for descriptions
 }
 
 // Pack writes a manifest into a module: the given one, or what the module says
@@ -28,7 +29,7 @@ type Modules struct {
 func (m Modules) Pack(ctx context.Context, wasm []byte, manifest *abi.Manifest) ([]byte, error) {
 	if manifest == nil {
 		var err error
-		if manifest, err = m.Engine.Describe(ctx, wasm); err != nil {
+		if manifest, err = m.Engine.DescribeFor(ctx, m.Tenant, wasm); err != nil {
 			return nil, err
 		}
 	}
@@ -125,6 +126,8 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 // perhaps with the file of its manifest.
 // what begins error texts. A file that is not there has the code not_found.
 func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile, digest string, o Options) (*host.Module, error) {
+	modules := o.Modules
+	modules.Tenant = rt.File.Name
 	var wasm []byte
 	var manifest *abi.Manifest
 	var err error
@@ -138,7 +141,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
 			return nil, bad(abi.NotFound, "", "%s: %s: no such folder", what, source)
 		}
-		if wasm, _, err = o.Modules.Build(ctx, dir, manifest); err != nil {
+		if wasm, _, err = modules.Build(ctx, dir, manifest); err != nil {
 			with := "sandboxd plugin build "
 			if s, _ := guestlang.Find(dir); s.Policy {
 				with = "sandboxd policy build "
@@ -153,7 +156,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 		if err != nil {
 			return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
 		}
-		wasm, err = o.Modules.Import(ctx, rt.File.path(file), wasm, manifest)
+		wasm, err = modules.Import(ctx, rt.File.path(file), wasm, manifest)
 		if e, ok := errors.AsType[*Error](err); ok {
 			return nil, bad(e.Code, e.Hint, "%s: %s: %s", what, file, e.Text)
 		}
@@ -168,7 +171,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	module, err := o.Modules.Engine.LoadFor(ctx, rt.File.Name, wasm)
+	module, err := modules.Engine.LoadFor(ctx, rt.File.Name, wasm)
 	if reject, ok := errors.AsType[*host.RejectError](err); ok {
 		more := ""
 		if n := len(reject.Reasons); n > 1 {

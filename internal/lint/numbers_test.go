@@ -123,6 +123,7 @@ func runLimits(t *testing.T) string {
 		[]any{"one judgement, waiting included", time.Duration(number("Guard"))},
 		[]any{"a question to a person stays open", time.Duration(cfg.FieldByName("Expires").Int())},
 		[]any{"a result, as JSON", int64(flow.MaxResult)},
+		[]any{"objects and arrays in a result", flow.MaxContainers},
 		[]any{"a result that a model is shown whole, as JSON", int64(flow.MaxShown)})
 }
 

@@ -42,14 +42,14 @@ func Canonical(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// CheckDepth returns an error if a document in canonical form nests deeper than [MaxDepth].
-func CheckDepth(canonical []byte) error {
-	if bytes.Count(canonical, []byte{'{'})+bytes.Count(canonical, []byte{'['}) <= MaxDepth {
+// CheckDepth returns an error if JSON nests deeper than [MaxDepth].
+func CheckDepth(doc []byte) error {
+	if bytes.Count(doc, []byte{'{'})+bytes.Count(doc, []byte{'['}) <= MaxDepth {
 		return nil
 	}
 	depth, text := 0, false
-	for i := 0; i < len(canonical); i++ {
-		switch c := canonical[i]; {
+	for i := 0; i < len(doc); i++ {
+		switch c := doc[i]; {
 		case c == '"':
 			text = !text
 		case text && c == '\\':

@@ -1,0 +1,211 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"weak"
+
+	"github.com/tetratelabs/wazero"
+)
+
+// defaultCodeBytes is [Config.CodeBytes] where it is zero.
+const defaultCodeBytes = 1 << 30
+
+// A codeList is what an engine knows of the code that is in memory. Who brings code there, or takes it
+// away, holds the engine's moving for that; fields belong to its mu.
+type codeList struct {
+	most  int64            // bytes
+	bytes int64            // of all code in memory
+	calls uint64           // so far
+	codes map[Digest]*code // that loaded modules share, by the digest of what it was made of
+}
+
+// A residency is what the engine knows of one code; it belongs to the engine's mu. Code that a module
+// has to itself, such as those for tests, is not in the engine's list, and stays.
+type residency struct {
+	compiled wazero.CompiledModule // nil while it is not in memory
+	bytes    int64                 // that it then takes
+	calls    int                   // that run
+	last     uint64                // call, by the engine's count
+	modules  int                   // that have it
+}
+
+// enter counts a call that runs; the caller ends with leave. It is ready if the code is in memory,
+// where it stays until then.
+func (e *Engine) enter(c *code) (ready bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.modules == nil {
+		return false, errClosed
+	}
+	e.running.Add(1)
+	c.calls++
+	e.codes.calls++
+	c.last = e.codes.calls
+	return c.compiled != nil, nil
+}
+
+func (e *Engine) leave(c *code) {
+	e.mu.Lock()
+	c.calls--
+	e.mu.Unlock()
+	e.running.Done()
+}
+
+// bringBack brings the code of a module into memory. What the cache has needs no turn to compile.
+func (e *Engine) bringBack(ctx context.Context, m *Module) error {
+	fail := func(err error) error { return fmt.Errorf("module %s: bringing code back: %w", m.digest.Short(), err) }
+	if done, err := e.readBack(ctx, m); err != nil {
+		return fail(err)
+	} else if done {
+		return nil
+	}
+	if err := e.compile.take(ctx, m.tenant); err != nil {
+		return fail(err)
+	}
+	defer e.compile.give()
+	if e.isResident(m.code) {
+		return nil
+	}
+	source, err := e.compiler.source(m.code.source)
+	if err != nil {
+		return fail(err)
+	}
+	made, err := e.compiler.compile(ctx, m.digest, source)
+	if err != nil {
+		return fail(err)
+	}
+	e.moving.Lock()
+	defer e.moving.Unlock()
+	return e.settle(ctx, m.code, made)
+}
+
+// readBack is bringBack as far as the cache goes.
+func (e *Engine) readBack(ctx context.Context, m *Module) (done bool, err error) {
+	e.moving.Lock()
+	defer e.moving.Unlock()
+	if e.isResident(m.code) || e.compiler.cache == nil {
+		return e.isResident(m.code), nil
+	}
+	source, err := e.compiler.source(m.code.source)
+	if err != nil {
+		return false, err
+	}
+	made, err := e.compiler.cached(ctx, m.digest, m.code.source, source)
+	if made.compiled == nil || err != nil {
+		return false, err
+	}
+	return true, e.settle(ctx, m.code, made)
+}
+
+func (e *Engine) isResident(c *code) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return c.compiled != nil
+}
+
+// settle gives a code its place in memory, and takes others away for it. The caller holds moving.
+func (e *Engine) settle(ctx context.Context, c *code, made made) error {
+	e.mu.Lock()
+	twice := c.compiled != nil // somebody else was quicker
+	if !twice {
+		c.compiled, c.bytes = made.compiled, made.bytes()
+		e.codes.bytes += c.bytes
+	}
+	e.mu.Unlock()
+	if twice {
+		return made.compiled.Close(ctx)
+	}
+	for {
+		away, compiled, orphan := e.choose(c)
+		if away == nil {
+			return nil
+		}
+		e.pool.forget(away)
+		if compiled != nil {
+			if err := compiled.Close(ctx); err != nil {
+				return err
+			}
+		}
+		if orphan {
+			if err := e.compiler.dropSource(away.source); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// choose takes one code from those in memory: one that no module has any more, or, while there is too
+// much, the one that was not called for longest; but none with a call in it, and not the one to keep.
+func (e *Engine) choose(keep *code) (away *code, compiled wazero.CompiledModule, orphan bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var name Digest
+	for from, c := range e.codes.codes {
+		switch {
+		case c == keep || c.calls > 0:
+		case c.modules == 0:
+			name, away, orphan = from, c, true
+		case !orphan && c.compiled != nil && e.codes.bytes > e.codes.most && (away == nil || c.last < away.last):
+			name, away = from, c
+		}
+	}
+	if away == nil {
+		return nil, nil, false
+	}
+	if orphan {
+		delete(e.codes.codes, name)
+	}
+	compiled = away.compiled
+	e.codes.bytes -= away.bytes
+	away.compiled, away.bytes = nil, 0
+	return away, compiled, orphan
+}
+
+// sharedCode returns the code that was made of the same bytes, if there is some, for one module more.
+func (e *Engine) sharedCode(from Digest) *code {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.codes.codes[from]
+	if c != nil {
+		c.modules++
+	}
+	return c
+}
+
+// newCode makes code known under its digest, and gives it its place in memory.
+func (e *Engine) newCode(ctx context.Context, from Digest, c *code, made made) error {
+	if err := e.compiler.keepSource(c.source, made.source); err != nil {
+		return err
+	}
+	e.moving.Lock()
+	defer e.moving.Unlock()
+	e.mu.Lock()
+	c.modules = 1
+	e.codes.codes[from] = c
+	e.mu.Unlock()
+	return e.settle(ctx, c, made)
+}
+
+// hold makes a module known as long as somebody has it. The caller holds mu.
+func (e *Engine) hold(m *Module) {
+	e.modules[m.digest] = weak.Make(m)
+	runtime.AddCleanup(m, e.gone, goneModule{m.digest, m.code})
+}
+
+// A goneModule is what is known of a module that nobody has any more.
+type goneModule struct {
+	digest Digest
+	code   *code
+}
+
+// gone forgets a module. Its code goes when the next comes into memory.
+func (e *Engine) gone(m goneModule) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m.code.modules--
+	if e.modules[m.digest].Value() == nil { // else it was loaded anew meanwhile
+		delete(e.modules, m.digest)
+	}
+}
