@@ -25,7 +25,7 @@ type DirectCall struct {
 // with the response, and one with the question if a person is asked; an answer to
 // that goes to [Runner.Run]. A call that hands the conversation over does not: no
 // agent runs. No model is asked, and messages, requests and responses, of which
-// there are none, meet no guards.
+// there are none but a result that is shown as text, meet no guards.
 //
 // An agent that is none of the runner's, or runs no tools, is an error; a tool that
 // does not exist is a failed call. The sequence is like that of [Runner.Run].

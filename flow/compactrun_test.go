@@ -162,6 +162,7 @@ func TestSlidingWindowEnds(t *testing.T) {
 				return c, nil
 			}
 			ev.Actions.Compaction.Content.Parts[0].Text = "FORGED" // nor change one in place
+			ev.Content = genai.NewContentFromText("FORGED", genai.RoleModel)
 			return nil, err
 		}}}
 	}
@@ -204,8 +205,8 @@ func TestSlidingWindowEnds(t *testing.T) {
 				t.Fatalf("error %q, %d summaries, want %q and %d", failed, len(all), c.err, c.summaries)
 			}
 			for _, ev := range all {
-				if got := ev.Actions.Compaction.Content.Parts[0].Text; got != "SUMMARY" {
-					t.Errorf("summary %q", got)
+				if got := ev.Actions.Compaction.Content.Parts[0].Text; got != "SUMMARY" || ev.Content != nil {
+					t.Errorf("summary %q, content %v", got, ev.Content)
 				}
 			}
 		})

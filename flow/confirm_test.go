@@ -97,6 +97,28 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
+// No part of an id can be guessed from others.
+func TestQuestionIDs(t *testing.T) {
+	var seen [32]map[byte]bool
+	for range 20 {
+		digits := strings.ReplaceAll(strings.TrimPrefix(askFirst(t, nil).asks, "cnf-"), "-", "")
+		if len(digits) != len(seen) || strings.Trim(digits, "0123456789abcdef") != "" {
+			t.Fatalf("%q: want %d hexadecimal digits", digits, len(seen))
+		}
+		for i := range seen {
+			if seen[i] == nil {
+				seen[i] = map[byte]bool{}
+			}
+			seen[i][digits[i]] = true
+		}
+	}
+	for i, digits := range seen {
+		if len(digits) < 5 { // of random ones once in a trillion times
+			t.Errorf("digit %d of 20 ids has %d values", i, len(digits))
+		}
+	}
+}
+
 func TestApprovedOnce(t *testing.T) {
 	p := askFirst(t, nil)
 	o := p.run(answer(p.asks, `{"confirmed":true,"payload":{"n":1.0}}`))

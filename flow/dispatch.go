@@ -96,7 +96,7 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	served := false
 	defer func() {
 		if !served { // the consumer panics: what has happened is stored all the same
-			s.watched("results of calls", func() { s.show(s.joined(ctx, results, late)) })
+			s.watched("results of calls", func() { s.show(ctx, s.joined(ctx, results, late)) })
 		}
 	}()
 	f.serve(s.yield)
@@ -160,6 +160,7 @@ type call struct {
 	asked   *session.Question // to be recorded
 	again   bool              // what kept the call from being made leaves its approval as it was
 	receipt any
+	gated   bool // the gate for people has ended it
 	begun   bool // its intent is recorded
 	ran     bool
 	refused bool
@@ -223,7 +224,7 @@ func (c *call) do() {
 		}
 		return
 	}
-	pending := isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected)
+	pending := c.gated && (isCode(err, abi.ConfirmationPending) || isCode(err, abi.ConfirmationRejected))
 	hooked := false
 	if err != nil && !c.streams() {
 		result, err, hooked = c.onError(err)
@@ -323,6 +324,7 @@ func (c *call) attemptIt() (map[string]any, error) {
 		return nil, err
 	}
 	if err := c.gate(args, decision); err != nil {
+		c.gated = true
 		return nil, err
 	}
 	return c.handle(args)

@@ -366,6 +366,25 @@ func TestResultOfHooksIsJudged(t *testing.T) {
 	}
 }
 
+// What a handler or a hook says is judged, also if it says what the gate for people
+// does.
+func TestErrorsAreJudged(t *testing.T) {
+	for _, code := range []abi.Code{abi.ToolError, abi.ConfirmationPending, abi.ConfirmationRejected} {
+		for _, hooked := range []bool{false, true} {
+			fails := &flow.CallError{Code: code, Text: "the secret"}
+			w := newWorld(t, flowtest.Call(call("c1", "tool", `{}`)))
+			w.agent.Tools = []flow.Tool{handler("tool", func(*flow.ToolContext, json.RawMessage) (string, error) { return "", fails })}
+			if hooked {
+				w.cfg.Hooks = []flow.Hooks{{BeforeTool: func(*flow.ToolContext, *flow.ToolCall) (map[string]any, error) { return nil, fails }}}
+			}
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "guard", In: []abi.Phase{abi.PhaseResult}, Answer: noSecret}}
+			if got := w.say("go").response("c1"); got != `{"error":"policy_denied: say no secrets"}` {
+				t.Errorf("%s, by a hook: %t: the model reads %s", code, hooked, got)
+			}
+		}
+	}
+}
+
 // A guard that would never be asked is no guard.
 func TestGuardsThatCannotBe(t *testing.T) {
 	nothing := &flowtest.Guard{Label: "g"}

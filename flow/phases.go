@@ -56,6 +56,7 @@ func (r *run) judgeText(ctx context.Context, q abi.Question, v any, recheck func
 func (p place) refusal(author string, err *CallError) *session.Event {
 	ev := p.newEvent(author)
 	ev.Response = refusedResponse(err)
+	p.note(ev)
 	return ev
 }
 
@@ -289,28 +290,43 @@ func (p place) judged(ctx context.Context, ev *session.Event, step int) *session
 	return ev
 }
 
-// note remembers that guards have let an event's content pass.
+// note remembers what an event says, because guards have let it pass, or because no
+// guard of responses is asked about it: results and questions, and what the host
+// says by itself.
 func (r *run) note(ev *session.Event) {
 	if !r.guarded(abi.PhaseResponse) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.passed[ev.ID] = jsonDigest(ev.Content)
+	r.passed[ev.ID] = r.saying(ev)
 }
 
-// judgeSaid asks about what an event says, unless guards have let just that pass:
-// hooks may have changed it, or said it themselves. It returns nil for a part of
-// a stream that has to stay back.
+// saying is a digest of what an event says. Where no hook could make it say something
+// else it is empty, and no work.
+func (r *run) saying(ev *session.Event) string {
+	if !r.editsEvents() {
+		return ""
+	}
+	data, err := abi.Marshal(&ev.Response)
+	if err != nil {
+		return newNonce() // equal to no digest that was noted
+	}
+	return abi.Digest(data)
+}
+
+// judgeSaid asks about what an event says, unless just that was noted: hooks may have
+// changed it, or said it themselves. It returns nil for a part of a stream that has
+// to stay back.
 func (r *run) judgeSaid(ctx context.Context, ev *session.Event) *session.Event {
 	if !r.guarded(abi.PhaseResponse) {
 		return ev
 	}
 	r.mu.Lock()
-	passed, judged := r.passed[ev.ID]
+	passed, noted := r.passed[ev.ID]
 	delete(r.passed, ev.ID)
 	r.mu.Unlock()
-	if ev.Author == userAuthor || len(ev.Responses()) > 0 || !says(ev.Content) || judged && passed == jsonDigest(ev.Content) {
+	if noted && passed == r.saying(ev) || !says(&ev.Response) {
 		return ev
 	}
 	out := ev.Clone()
@@ -326,11 +342,33 @@ func (r *run) judgeSaid(ctx context.Context, ev *session.Event) *session.Event {
 	return out
 }
 
-// says reports whether a content has anything but calls and responses.
-func says(c *genai.Content) bool {
-	return slices.ContainsFunc(parts(c), func(p *genai.Part) bool {
-		return p != nil && p.FunctionCall == nil && p.FunctionResponse == nil
-	})
+// says reports whether a response has anything but flags and what was used.
+func says(r *session.Response) bool {
+	return *r != session.Response{Partial: r.Partial, TurnComplete: r.TurnComplete, Interrupted: r.Interrupted, Usage: r.Usage}
+}
+
+// judgeShown asks about results that are shown to the user as text, in an event of
+// results. It leaves there what may be shown.
+func (s *step) judgeShown(ctx context.Context, ev *session.Event) *CallError {
+	if !s.guarded(abi.PhaseResponse) {
+		return nil
+	}
+	isText := func(p *genai.Part) bool { return p.FunctionResponse == nil }
+	texts := &session.Response{Content: &genai.Content{Role: genai.RoleModel}}
+	for _, p := range ev.Content.Parts {
+		if isText(p) {
+			texts.Content.Parts = append(texts.Content.Parts, p)
+		}
+	}
+	if len(texts.Content.Parts) == 0 {
+		return nil
+	}
+	ev.Content.Parts = slices.DeleteFunc(ev.Content.Parts, isText)
+	shown, _, refused := s.judgeResponse(context.WithoutCancel(ctx), s.agent.Name, s.number, texts)
+	if refused == nil {
+		ev.Content.Parts = append(ev.Content.Parts, parts(shown.Content)...)
+	}
+	return refused
 }
 
 func jsonDigest(c *genai.Content) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -194,10 +195,42 @@ func TestHooksSayNothingPastGuards(t *testing.T) {
 	secret := func(*flow.CallbackContext) (*genai.Content, error) {
 		return genai.NewContentFromText("the secret", genai.RoleModel), nil
 	}
+	as := func(p *genai.Part) func(*flow.CallbackContext) (*genai.Content, error) {
+		return func(*flow.CallbackContext) (*genai.Content, error) {
+			return &genai.Content{Role: genai.RoleModel, Parts: []*genai.Part{p}}, nil
+		}
+	}
+	words := map[string]any{"text": "the secret"}
+	event := func(r session.Response) flow.Hooks {
+		return flow.Hooks{OnEvent: func(_ *flow.CallbackContext, ev *session.Event) (*session.Event, error) {
+			ev = ev.Clone()
+			ev.Response = r
+			return ev, nil
+		}}
+	}
 	beside := func(*flow.CallbackContext) (*genai.Content, error) {
 		return &genai.Content{Parts: []*genai.Part{genai.NewPartFromText("the secret"), {FunctionResponse: &genai.FunctionResponse{Name: "x"}}}}, nil
 	}
 	for name, h := range map[string]flow.Hooks{
+		"before run, in a call":       {BeforeRun: as(&genai.Part{FunctionCall: &genai.FunctionCall{Name: "tool", Args: words}})},
+		"before agent, beside a call": {BeforeAgent: as(&genai.Part{Text: "the secret", FunctionCall: &genai.FunctionCall{Name: "tool"}})},
+		"after agent, as a result":    {AfterAgent: as(&genai.Part{FunctionResponse: &genai.FunctionResponse{ID: "c1", Name: "tool", Response: words}})},
+		"before model, as heard words": {BeforeModel: func(*flow.CallbackContext, *flow.Request) (*session.Response, error) {
+			return &session.Response{Interrupted: true, OutputTranscription: &genai.Transcription{Text: "the secret"}}, nil
+		}},
+		"after model, as a source": {AfterModel: func(_ *flow.CallbackContext, resp *session.Response) (*session.Response, error) {
+			resp.Grounding = &genai.GroundingMetadata{WebSearchQueries: []string{"the secret"}}
+			return nil, nil
+		}},
+		"on event, as an error":    event(session.Response{ErrorCode: "e", ErrorMessage: "the secret"}),
+		"on event, as a message":   event(session.Response{ErrorMessage: "the secret"}),
+		"on event, as a refusal":   event(session.Response{ErrorCode: "policy_denied", ErrorMessage: "the secret"}),
+		"on event, as heard words": event(session.Response{OutputTranscription: &genai.Transcription{Text: "the secret"}}),
+		"on event, as a source":    event(session.Response{Grounding: &genai.GroundingMetadata{WebSearchQueries: []string{"the secret"}}}),
+		"on event, beside the words": {OnEvent: func(_ *flow.CallbackContext, ev *session.Event) (*session.Event, error) {
+			ev.Citation = &genai.CitationMetadata{Citations: []*genai.Citation{{Title: "the secret"}}}
+			return nil, nil
+		}},
 		"before run":                    {BeforeRun: secret},
 		"before run, beside a response": {BeforeRun: beside},
 		"before agent":                  {BeforeAgent: secret},
@@ -227,6 +260,67 @@ func TestHooksSayNothingPastGuards(t *testing.T) {
 			refusedBy(t, o, abi.PolicyDenied, "say no secrets")
 			if all := toJSON(t, []any{o.events, w.stored()}); strings.Contains(all, "the secret") {
 				t.Errorf("the secret is out: %s", all)
+			}
+		})
+	}
+}
+
+// An event hook changes nothing of an event with calls, results or questions: what it
+// would say there no guard of responses would see.
+func TestEventHooksSayNothingBesideCalls(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "pay", `{}`), call("c2", "tool", `{}`)))
+	pay := tool("pay")
+	pay.Describe.Confirm = true
+	w.agent.Tools = []flow.Tool{pay, tool("tool")}
+	var seen []string
+	w.cfg.Hooks = []flow.Hooks{{OnEvent: func(_ *flow.CallbackContext, ev *session.Event) (*session.Event, error) {
+		if len(ev.Calls())+len(ev.Responses()) > 0 {
+			seen = append(seen, fmt.Sprintf("%d %d", len(ev.Calls()), len(ev.Responses())))
+			ev.ErrorMessage, ev.OutputTranscription = "the secret", &genai.Transcription{Text: "the secret"}
+		}
+		return nil, nil
+	}}}
+	w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse}, Answer: noSecret}}
+	o := w.say("go")
+	if got := strings.Join(seen, ", "); got != "2 0, 0 2, 1 0" { // the calls, their results, the question
+		t.Errorf("the hook has seen events with calls and responses: %s", got)
+	}
+	if all := toJSON(t, []any{o.events, w.stored()}); strings.Contains(all, "secret") || strings.Contains(all, "policy_denied") || o.response("c2") != okResponse {
+		t.Errorf("said %s", all)
+	}
+}
+
+// A result that is shown to the user as text is said, too.
+func TestShownResultIsJudged(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		judge judge
+		shown []string
+	}{
+		{"allowed", flowtest.Always(abi.Allow()), []string{"the secret"}},
+		{"rewritten", mask, []string{"the masked"}},
+		{"denied", noSecret, []string{"", "! policy_denied"}},
+		{"failed", flowtest.Always(abi.Verdict{}), []string{"! policy_unavailable"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, flowtest.Call(call("c1", "show", `{}`)))
+			show := handler("show", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+				return `{"result":"the secret"}`, ctx.SkipSummarization()
+			})
+			show.Describe.ShowResult = true
+			w.agent.Tools = []flow.Tool{show}
+			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse}, Rewrite: []abi.Phase{abi.PhaseResponse}, Answer: c.judge}}
+			var shown []string
+			for _, ev := range w.say("go").events {
+				switch {
+				case ev.ErrorCode != "":
+					shown = append(shown, "! "+ev.ErrorCode)
+				case len(ev.Responses()) > 0:
+					shown = append(shown, ev.Text())
+				}
+			}
+			if !slices.Equal(shown, c.shown) {
+				t.Errorf("shown %q, want %q", shown, c.shown)
 			}
 		})
 	}

@@ -114,6 +114,7 @@ func (p place) exhausted(author, message string, yield yieldFunc) bool {
 	}
 	ev := p.newEvent(author)
 	ev.ErrorCode, ev.ErrorMessage = string(abi.BudgetExhausted), message
+	p.note(ev)
 	return yield(ev, nil)
 }
 

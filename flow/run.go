@@ -39,7 +39,7 @@ type run struct {
 	handed    map[string]bool   // ids of user's messages to tasks that were handed back in this run
 	gates     map[string]*gate  // of tail retention, by agent and place
 	compacted bool              // tail retention has stored a summary
-	passed    map[string]string // digests of what guards let events say, by event id; until the event is delivered
+	passed    map[string]string // what was noted of events, by their id; until the event is delivered
 	asker     string            // who started it; not by, if a message answers a question of theirs
 	spent     bool              // a limit of the run was met
 	said      bool              // and an event says so
@@ -261,7 +261,7 @@ func (r *run) deliver(ctx context.Context, ev *session.Event, err error, yield y
 
 // onEvent passes an event through the on-event hooks.
 func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, error) {
-	if !slices.ContainsFunc(r.cfg.Hooks, func(h Hooks) bool { return h.OnEvent != nil }) {
+	if !r.editsEvents() {
 		return ev, nil
 	}
 	cc := r.callbackContext(ctx, ev.Author, nil)
@@ -281,17 +281,22 @@ func (r *run) onEvent(ctx context.Context, ev *session.Event) (*session.Event, e
 	return r.asReplaced(ev, replaced), nil
 }
 
+// editsEvents reports whether there are on-event hooks.
+func (r *run) editsEvents() bool {
+	return slices.ContainsFunc(r.cfg.Hooks, func(h Hooks) bool { return h.OnEvent != nil })
+}
+
 // asReplaced returns what hooks made of an event, with the host's own fields kept:
 // a hook decides what an event says, not whose or when it is. An event with calls
-// or responses keeps its content: guards have judged the one, and people read the
-// other as a question.
+// or responses says what it said: guards have judged the one, and people read the
+// other as a question. So does the record of a summary, which no guard sees.
 func (r *run) asReplaced(ev, replaced *session.Event) *session.Event {
 	if isRefusal(&ev.Response) {
 		return ev
 	}
 	out := replaced.Clone()
-	if len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
-		out.Content = ev.Content
+	if isRecord(ev) || len(ev.Calls()) > 0 || len(ev.Responses()) > 0 || len(out.Calls()) > 0 || len(out.Responses()) > 0 {
+		out.Response = ev.Response
 		out.Actions.RequestedConfirmations = ev.Actions.RequestedConfirmations
 	}
 	out.LongRunningToolIDs, out.Actions.Compaction = ev.LongRunningToolIDs, ev.Actions.Compaction

@@ -32,7 +32,7 @@ type segment struct {
 // pass asks the guards about a response and returns what may be shown, in order.
 // An error is a refusal, after which nothing more of the model is wanted.
 func (s *speech) pass(ctx context.Context, resp *session.Response) ([]*session.Response, *CallError) {
-	if !s.guarded(abi.PhaseResponse) || resp.Content == nil && resp.ErrorCode == "" && resp.ErrorMessage == "" {
+	if !s.guarded(abi.PhaseResponse) || isNothing(resp) || !says(resp) {
 		return []*session.Response{resp}, nil
 	}
 	resp = cloneResponse(resp)

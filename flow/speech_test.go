@@ -162,6 +162,124 @@ func TestStreamIsHeldBack(t *testing.T) {
 	}
 }
 
+// So it is for an agent below, whichever way it was reached. Of an agent as a tool
+// nothing is shown before its result is whole.
+func TestStreamOfInnerAgents(t *testing.T) {
+	held := []string{"model it is sk-", "it is ", "model 01234", "model 56789", "! policy_denied"}
+	flows := []string{"model one ", "one ", "model two ", "two ", "= one two "}
+	for _, c := range []struct {
+		name        string
+		mode        flow.Mode
+		by          string
+		held, flows []string // what the model said and what was shown until the agent was done
+	}{
+		{"sub-agent", flow.Chat, "transfer_to_agent", held, flows},
+		{"single turn", flow.SingleTurn, "below", held, flows},
+		{"task", flow.Task, "below", held, flows},
+		{"agent as tool", "", "below", []string{"model it is sk-", "model 01234", "model 56789"}, []string{"model one ", "model two "}},
+	} {
+		for _, chunks := range [][]string{{"it is sk-", "01234", "56789", " ok"}, {"one ", "two "}} {
+			t.Run(c.name+", "+chunks[0], func(t *testing.T) {
+				w := newWorld(t, flowtest.Call(call("t1", c.by, `{"agent_name":"below","request":"go"}`)), streamed(chunks...))
+				var log []string
+				below := &flow.Agent{Name: "below", Mode: c.mode, Model: logModel{w.model, &log}}
+				if c.mode == "" {
+					w.agent.Tools = []flow.Tool{flow.AgentTool(below, flow.AgentToolOptions{})}
+				} else {
+					w.agent.Agents = []*flow.Agent{below}
+				}
+				w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse}, Answer: leaks}}
+				var all []*session.Event
+				for ev, err := range w.runner().Run(t.Context(), home, flow.Input{Content: genai.NewContentFromText("go", genai.RoleUser), Stream: true}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					switch all = append(all, ev); {
+					case ev.Author != "below":
+					case ev.ErrorCode != "":
+						log = append(log, "! "+ev.ErrorCode)
+					case ev.Partial:
+						log = append(log, ev.Text())
+					default:
+						log = append(log, "= "+ev.Text())
+					}
+				}
+				want := c.flows
+				if chunks[0] != "one " {
+					want = c.held
+				}
+				if !slices.Equal(log, want) {
+					t.Errorf("got  %q\nwant %q", log, want)
+				}
+				if out := toJSON(t, []any{all, w.stored().Events}); strings.Contains(out, "0123") {
+					t.Errorf("a piece of the key is out: %s", out)
+				}
+			})
+		}
+	}
+}
+
+// A streaming tool's result is judged when it is whole: nothing of it is shown before,
+// to anybody.
+func TestStreamingToolIsJudgedWhole(t *testing.T) {
+	for _, c := range []struct {
+		pieces []string
+		want   string
+	}{
+		{[]string{"it is sk-", "01234", "56789"}, `{"error":"policy_denied: a key"}`},
+		{[]string{"one ", "two"}, `{"result":"one two"}`},
+	} {
+		w := newWorld(t, flowtest.Call(call("c1", "tail", `{}`)))
+		w.agent.Tools = []flow.Tool{pieces(c.pieces)}
+		w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResult}, Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+			if strings.Contains(string(q.Result), key) {
+				return flowtest.Echo(q, abi.Deny("key", "a key")), nil
+			}
+			return flowtest.Echo(q, abi.Allow()), nil
+		}}}
+		var read string
+		w.model.OnRequest = func(req *flow.Request, _ bool) { read = toJSON(t, req.Contents) }
+		o := w.run(flow.Input{Content: genai.NewContentFromText("go", genai.RoleUser), Stream: true})
+		if got := o.response("c1"); got != c.want || len(o.errs) > 0 {
+			t.Errorf("%q: the model is shown %s (errors %v), want %s", c.pieces, got, o.errs, c.want)
+		}
+		if out := toJSON(t, []any{o.events, w.stored()}) + read; strings.Contains(out, "0123") {
+			t.Errorf("a piece of the key is out: %s", out)
+		}
+	}
+}
+
+// pieces is a streaming tool that says them.
+type pieces []string
+
+func (pieces) Spec() *flow.Spec { return &flow.Spec{Name: "tail"} }
+
+func (p pieces) Stream(*flow.ToolContext, flow.Permit) iter.Seq2[flow.Chunk, error] {
+	return func(yield func(flow.Chunk, error) bool) {
+		for _, text := range p {
+			if !yield(flow.Chunk{Text: text}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// A response that becomes no event, such as one that only says what was used, is
+// asked about by nobody and does not end what is said.
+func TestStreamGoesOnPastNothing(t *testing.T) {
+	w := newWorld(t)
+	chunks := streamed("it is sk-", "01234", "56789")
+	w.model.Steps = [][]flowtest.Reply{slices.Insert(chunks, 1, flowtest.Reply{Response: &session.Response{FinishReason: genai.FinishReasonStop, ErrorMessage: "x",
+		Usage: &genai.GenerateContentResponseUsageMetadata{TotalTokenCount: 1}}})}
+	guard := &flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse}, Answer: leaks}
+	w.cfg.Guards = []flow.Guard{guard}
+	o := w.run(flow.Input{Content: genai.NewContentFromText("go", genai.RoleUser), Stream: true})
+	refusedBy(t, o, abi.PolicyDenied, "a key")
+	if n := len(guard.Asked()); n != 3 || len(o.events) != 2 || o.events[0].Text() != "it is " {
+		t.Errorf("asked %d times; said %s", n, toJSON(t, o.events))
+	}
+}
+
 // Thoughts and parts that are no text stay in their order.
 func TestStreamKeepsOrder(t *testing.T) {
 	part := func(p *genai.Part) flowtest.Reply {

@@ -183,8 +183,8 @@ func TestRefusalStays(t *testing.T) {
 	}
 }
 
-// Guards of responses are asked about words, once: not about calls, questions to a
-// person, and results, which others judge.
+// Guards of responses are asked about words, once, also where a result is shown as
+// text: not about questions to a person, and results, which others judge.
 func TestOnlyWordsAreResponses(t *testing.T) {
 	w := newWorld(t, flowtest.Call(call("c1", "ask", "")), flowtest.Call(call("c2", "sum", "")))
 	asks := tool("ask")
@@ -207,7 +207,7 @@ func TestOnlyWordsAreResponses(t *testing.T) {
 	for _, q := range guard.Asked() {
 		asked = append(asked, string(q.Response))
 	}
-	if len(asked) != 3 || !contains(asked[0], `"ask"`) || !contains(asked[1], `"sum"`) || !contains(asked[2], `"done"`) {
+	if len(asked) != 4 || !contains(asked[0], `"ask"`) || !contains(asked[1], `"sum"`) || asked[2] != `{"content":{"parts":[{"text":"four"}],"role":"model"}}` || !contains(asked[3], `"done"`) {
 		t.Errorf("asked about %q", asked)
 	}
 

@@ -155,7 +155,7 @@ func (s *step) askModel(ctx context.Context, req *Request) error {
 // take turns one response into an event and runs the calls in it. It reports
 // whether the rest of the model's stream is wanted.
 func (s *step) take(ctx context.Context, req *Request, resp *session.Response, acts *actions) (more bool, err error) {
-	if resp.Content == nil && resp.ErrorCode == "" && !resp.Interrupted {
+	if isNothing(resp) {
 		return true, nil
 	}
 	ev := s.modelEvent(req, resp, acts)
@@ -179,6 +179,11 @@ func (s *step) take(ctx context.Context, req *Request, resp *session.Response, a
 	return false, err
 }
 
+// isNothing reports whether a response becomes no event.
+func isNothing(r *session.Response) bool {
+	return r.Content == nil && r.ErrorCode == "" && !r.Interrupted
+}
+
 // settle shows what calls led to and does what they decided: an answer that was
 // given through a tool becomes the agent's last event, and a transfer names who
 // goes on. It reports whether the step ends here.
@@ -186,7 +191,7 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 	if b == nil {
 		return s.stopped, nil
 	}
-	asked := s.show(b)
+	asked := s.show(ctx, b)
 	if s.stopped {
 		return true, nil
 	}
@@ -217,15 +222,24 @@ func (s *step) settle(ctx context.Context, b *batch) (ends bool, err error) {
 // show yields what calls led to: their merged results, then the questions to a
 // person, so that a consumer who stops at a question has all results. It reports
 // whether anyone was asked.
-func (s *step) show(b *batch) (asked bool) {
+func (s *step) show(ctx context.Context, b *batch) (asked bool) {
 	if b == nil {
 		return false
 	}
-	if b.event != nil && !s.emit(b.event) {
-		return false
+	if b.event != nil {
+		refused := s.judgeShown(ctx, b.event)
+		s.note(b.event)
+		if !s.emit(b.event) {
+			return false
+		}
+		if refused != nil && !s.emit(s.refusal(s.agent.Name, refused)) {
+			return false
+		}
 	}
 	if len(b.questions) > 0 {
-		s.emit(s.questionEvent(b.questions))
+		ev := s.questionEvent(b.questions)
+		s.note(ev)
+		s.emit(ev)
 	}
 	return len(b.questions) > 0
 }

@@ -62,6 +62,12 @@ func (f *frame) refill() {
 	if int64(f.instance.depth.Get()) < 0 {
 		panic(&abort{abi.GuestStack, fmt.Sprintf("calls within calls: more frames than %d", f.limits.Depth)})
 	}
+	if f.fuel.granted > 0 && int64(f.instance.fuel.Get()) >= 0 {
+		// Within a long instruction. Others do not take turns there: guests that all fill their
+		// memory would all have it at once.
+		f.checkTime()
+		return
+	}
 	if f.fuel.granted > 0 {
 		// The garbage collector and others need not wait until the scheduler takes the
 		// processor away.

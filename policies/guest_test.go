@@ -3,6 +3,7 @@ package policies_test
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,6 +159,31 @@ func TestGuardFails(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A failure neither spoils what is asked next nor is spoiled by what was asked before:
+// a guard that fails about one thing denies that as often as it is asked, and judges
+// the rest.
+func TestFailureStaysOne(t *testing.T) {
+	fine := question("acme")
+	fine.Call.Tool = "dry_run" // a guest of these tests is good about it
+	for name, ends := range map[string]hosttest.Ending{"traps": hosttest.Trap(), "recurses": hosttest.Recurse(), "exits": hosttest.Exit(0), "hoards": hosttest.Hoard(), "says nothing": hosttest.Return(0)} {
+		g := guard(t, abi.Guard{}, hosttest.Guest{Good: allow(), Ends: ends}, patient)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 3 {
+					if v, err := g.Judge(t.Context(), question("acme")); err == nil {
+						t.Errorf("%s: said %+v", name, v)
+					}
+					if v, err := g.Judge(t.Context(), fine); err != nil || v.Ruling != abi.RulingAllow {
+						t.Errorf("%s: about something else it said %+v, %v", name, v, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
 

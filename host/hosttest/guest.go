@@ -156,6 +156,13 @@ func Flood(function, request string) Ending {
 	}
 }
 
+// Await makes one host call and returns 0 when it is answered.
+func Await(function, request string) Ending {
+	return func(m *module, f functions) []byte {
+		return join(i32(m.put(request)), i32(len(request)), call(f[function]), drop, i32(0))
+	}
+}
+
 // Fail ends well after it reported an error in Extism's way.
 func Fail(message string) Ending {
 	return func(m *module, f functions) []byte {

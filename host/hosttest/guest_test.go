@@ -38,6 +38,7 @@ func TestGuests(t *testing.T) {
 		{"recurse", hosttest.Guest{Ends: hosttest.Recurse()}, "", "", abi.GuestStack},
 		{"hoard", hosttest.Guest{Ends: hosttest.Hoard()}, "", "", abi.GuestMemory},
 		{"flood", hosttest.Guest{Ends: hosttest.Flood("log", `{"message":"x"}`)}, "", "", abi.HostcallLimit},
+		{"await", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text("x")}, Ends: hosttest.Await("log", `{"message":"x"}`)}, "", "x", abi.OK},
 		{"fail", hosttest.Guest{Says: []hosttest.Piece{hosttest.Text("x")}, Ends: hosttest.Fail("no")}, "", "", abi.GuestError},
 		{"nothing", hosttest.Guest{}, "", "", abi.GuestOutputInvalid},
 	} {

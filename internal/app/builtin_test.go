@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // Guards that come with the program are named like files, and the module of all of
@@ -38,12 +39,17 @@ func TestBuiltinGuards(t *testing.T) {
 		{"policy: builtin/x", "there is no such guard", "role-access"},
 		{"policy: builtin/read-only, digest: 'sha256:00'", "digest mismatch", "new digest"},
 		{"policy: builtin/read-only, settings: {fail_open: true}", "fail_open", ""},
-		{"policy: builtin/read-only.wasm", "no such file", ""},
+		{"policy: builtin/read-only.wasm", "no such file", "no setting that skips a guard"},
+		{"policy: c.txt", "guard g: not a WebAssembly module", ""},
 	} {
 		_, err := opened(t, least+slow+"guards: [{name: g, "+c.guard+"}]\n", script, o)
 		e, ok := errors.AsType[*Error](err)
 		if !ok || !strings.Contains(e.Text, c.want) || !strings.Contains(e.Hint, c.hint) {
 			t.Errorf("%s: error %v", c.guard, err)
 		}
+	}
+	_, err = opened(t, least+"dev: {guard_wall: 1ns}\nguards: [{name: g, policy: builtin/read-only}]\n", script, o)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != abi.PolicyUnavailable || !strings.Contains(e.Text, "limit 1ns") {
+		t.Errorf("a guard has 1 ns: error %v", err)
 	}
 }

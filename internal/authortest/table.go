@@ -116,7 +116,8 @@ var (
 // whole; members of user, call and facts are replaced one by one. "args" stands for
 // the arguments of the call and "args_text" for their bytes, right or wrong;
 // "text" for a message, response or request that says just that, and "chunks" for a
-// response that comes in pieces. "kv: unavailable" is a store that fails, and
+// response that comes in pieces. What the base says in one of these ways, no row may
+// say in another, which would be of no effect. "kv: unavailable" is a store that fails, and
 // "kv: {key: value}" one that holds something; each row begins with its own.
 func ParseTable(name string, data []byte) (*Table, error) {
 	s := &source{name: name}
@@ -146,6 +147,9 @@ func ParseTable(name string, data []byte) (*Table, error) {
 				s.fail(n, "", "row %q: there are two of that name", r.name)
 			}
 			seen[r.name] = true
+			for _, st := range r.steps {
+				s.hidden(n, fmt.Sprintf("row %q", st.name), t.base, st.overlay)
+			}
 			t.rows = append(t.rows, r)
 		}
 	}
@@ -293,7 +297,51 @@ func (s *source) overlay(n *yaml.Node, what string) overlay {
 		call["args"] = s.value(m["args"], what+": args")
 		o.members["call"] = call
 	}
+	for _, by := range slices.Sorted(maps.Keys(hiding)) {
+		for _, field := range hiding[by] {
+			if o.says(by) && o.says(field) {
+				s.fail(m[by], "", "%s: %s and %s exclude each other", what, by, field)
+			}
+		}
+	}
 	return o
+}
+
+// hiding are the ways to write a document that stand for others, by name: "text" for
+// the words of a message, request or response, "args_text" for the arguments and
+// "chunks" for a response.
+var hiding = map[string][]string{
+	"text":      {"message.parts", "request.contents", "response.content"},
+	"args_text": {"call.args"},
+	"chunks":    {"text", "response"},
+}
+
+// says reports whether an overlay has a member, or one below it.
+func (o overlay) says(path string) bool {
+	switch path {
+	case "args_text":
+		return o.raw != nil
+	case "chunks":
+		return o.chunks != nil
+	}
+	key, below, _ := strings.Cut(path, ".")
+	value, ok := o.members[key]
+	if object, isObject := value.(map[string]any); isObject && below != "" {
+		_, ok = object[below]
+	}
+	return ok
+}
+
+// hidden reports what a row says that would be of no effect, because the base says
+// it in another way that stands for it.
+func (s *source) hidden(n *yaml.Node, what string, base, row overlay) {
+	for _, by := range slices.Sorted(maps.Keys(hiding)) {
+		for _, field := range hiding[by] {
+			if base.says(by) && !row.says(by) && row.says(field) {
+				s.fail(n, "say it in the same way, or not in the base", "%s: %s: the base has %s, which stands for it", what, field, by)
+			}
+		}
+	}
 }
 
 var rulings = []string{string(abi.RulingAllow), string(abi.RulingRewrite), string(abi.RulingNarrow), string(abi.RulingConfirm), string(abi.RulingDeny)}

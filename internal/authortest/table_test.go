@@ -263,12 +263,29 @@ func TestParseTable(t *testing.T) {
 		{"rows:\n- {name: a, parallel: 1, question: {}, want: {allow: 1}}", "t.table.yaml:2: rows[0].parallel: want a whole number from 2"},
 		{"rows:\n- {name: a, parallel: 2, question: {}, want: {alow: 1}}", "t.table.yaml:2: rows[0].want: alow: unknown key"},
 		{"rows:\n- [a, {kv: down}, allow]", "t.table.yaml:2: rows[0].kv: want unavailable, or an object of values"},
+		{"base: {text: x}\nrows:\n- [a, {text: y}, allow]\n- [b, {message: {parts: []}}, allow]", `t.table.yaml:4: row "b": message.parts: the base has text, which stands for it`},
+		{"base: {text: x}\nrows:\n- {name: a, steps: [[b, {request: {contents: []}}, allow]]}", `t.table.yaml:3: row "b": request.contents: the base has text, which stands for it`},
+		{"base: {text: x}\nrows:\n- {name: a, question: {response: {content: {}}}, want: allow}", `t.table.yaml:3: row "a": response.content: the base has text, which stands for it`},
+		{"base: {args_text: x}\nrows:\n- [a, {args: {}}, allow]", `t.table.yaml:3: row "a": call.args: the base has args_text, which stands for it`},
+		{"base: {args_text: x}\nrows:\n- [a, {call: {args: {}}}, allow]", `t.table.yaml:3: row "a": call.args: the base has args_text, which stands for it`},
+		{"base: {chunks: [x]}\nrows:\n- [a, {text: y}, allow]", `t.table.yaml:3: row "a": text: the base has chunks, which stands for it`},
+		{"base: {chunks: [x]}\nrows:\n- [a, {response: {}}, allow]", `t.table.yaml:3: row "a": response: the base has chunks, which stands for it`},
+		{"rows:\n- [a, {text: x, message: {parts: []}}, allow]", `t.table.yaml:2: row "a": text and message.parts exclude each other`},
+		{"rows:\n- [a, {args: {}, args_text: x}, allow]", `t.table.yaml:2: row "a": args_text and call.args exclude each other`},
 		{"rows:\n- [a, {}, {verdict: deny, reason: '('}]", `row "a": want.reason: error parsing regexp`},
 		{"rows:\n- [a, {}, {verdict: narrow, grants: [nonsense]}]", `row "a": want.grants: `},
 	} {
 		_, err := ParseTable("t.table.yaml", []byte(c.table))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: got %v, want %q", c.table, err, c.want)
+		}
+	}
+	for _, fits := range []string{ // each of these is of effect
+		"base: {text: x}\nrows:\n- [a, {text: y, request: {config: {}}}, allow]\n- [b, {request: {config: {}}}, allow]\n- [c, {chunks: [x]}, allow]",
+		"base: {args: {}, message: {parts: []}}\nrows:\n- [a, {args_text: x}, allow]\n- [b, {text: x}, allow]",
+	} {
+		if _, err := ParseTable("t.table.yaml", []byte(fits)); err != nil {
+			t.Errorf("%q: %v", fits, err)
 		}
 	}
 	table, err := ParseTable("t.table.json", []byte("{\n\"rows\": [\n[\"a\", {\"args\": {\"x\": 1e9}}, \"allow\"]]}"))
