@@ -4,39 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"strings"
 	"time"
 
-	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
-
-// A Call is one call of one export. Its zero value, with an export, is a call
-// without input that may do nothing.
-type Call struct {
-	Kind   abi.Kind // zero: a tool, which without grants may do as little as a guard
-	Export string
-	Input  []byte // not changed
-
-	Grants capability.Set    // zero grants nothing
-	Limits Limits            // zero: the defaults of the kind
-	Config map[string]string // what Extism's config_get reads
-	Access Access            // zero reaches nothing
-
-	// Now is the guest's wall time at the start of the call; zero takes the real
-	// one. With the grant clock, time goes on from there in a tool or hook; else
-	// it stands still. A guard should be given the time of its question.
-	Now time.Time
-	// Seed makes the guest's randomness repeat. Without it a tool or hook gets
-	// randomness fit for secrets, and a guard always the same.
-	Seed []byte
-	// Trace is told of every host call that reaches, or would reach, outside the
-	// guest, when it is over. It must not block.
-	Trace func(HostCall)
-	// TraceBodies tells Trace what host calls carry, too. It costs a copy of it.
-	TraceBodies bool
-}
 
 // Call runs one export, in the state that the module begins with, and returns what it answered. Every
 // other end is a [*GuestError]; ctx ending early is one with the code cancelled.
@@ -66,34 +40,20 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 // A frame is the state of one call. Host functions find it in the context, so
 // the instance itself holds no state of the host's.
 type frame struct {
+	use
 	module *Module
-	call   *Call
-	limits Limits
-	guard  bool            // the kind is a guard or its settings
-	parent context.Context // ends when the caller gives up
 
-	ctx     *deadline     // of what runs: parent with the end of its clock; nil until then
-	clocks  [2]deadline   // of making an instance, and of the call
-	started time.Time     // when the clock that runs began
-	bound   time.Duration // of the clock that runs: limits.Startup, then limits.Wall
-	now     time.Time     // wall time at the start
+	clocks  [2]deadline // of making an instance, and of the call
+	running *deadline   // the clock that runs, which is ctx, too; nil until then
 	wall    time.Duration
 	stopped bool // that clock
 	expired bool // the time was up, or the caller had given up, when it was stopped
-	live    bool // the export runs, so grants are effective
 
-	instance   *instance // nil until there is one
-	memory     memory
-	fuel       fuel
-	hostCalls  int
-	used       []string
-	denied     []string
-	deniedMore int
-	stored     int64 // bytes kept for the guest outside
-	clock      wasi
-	logs       logs
-	extism     extism
-	http       httpUse
+	instance *instance // nil until there is one
+	memory   memory
+	fuel     fuel
+	clock    wasi
+	extism   extism
 
 	input  []byte
 	reply  []byte
@@ -103,21 +63,17 @@ type frame struct {
 type frameKey struct{}
 
 func newFrame(ctx context.Context, m *Module, c *Call) *frame {
-	f := &frame{module: m, call: c, parent: ctx, now: c.Now}
-	f.limits = c.Limits.Or(DefaultLimits(kindOf(c)))
-	f.guard = kindOf(c) != abi.KindTool && c.Kind != abi.KindHook
+	f := &frame{module: m}
+	f.open(ctx, c, m)
 	f.memory.limit = f.limits.MemoryBytes
-	f.logs = logs{frame: f, left: f.limits.LogBytes}
 	f.extism.blocks.memory = &f.memory
-	f.clock = wasi{seed: c.Seed, repeat: f.guard || c.Seed != nil}
+	f.clock.randomness = f.randomness()
 	return f
 }
 
-func kindOf(c *Call) abi.Kind {
-	if c.Kind == "" {
-		return abi.KindTool
-	}
-	return c.Kind
+// report implements [operator].
+func (m *Module) report(level slog.Level, message string, args ...any) {
+	m.engine.log.Log(context.Background(), level, message, append([]any{"module", m.digest.Short()}, args...)...)
 }
 
 // run makes an instance, calls the export and says why there is no output.
@@ -229,7 +185,7 @@ func (f *frame) startClock(now time.Time, bound time.Duration) {
 		next = &f.clocks[1]
 	}
 	next.parent, next.frame, next.at = f.parent, f, now.Add(bound)
-	f.ctx, f.stopped = next, false
+	f.running, f.ctx, f.stopped = next, next, false
 	if f.now.IsZero() {
 		f.now = now
 	}
@@ -237,13 +193,13 @@ func (f *frame) startClock(now time.Time, bound time.Duration) {
 
 // stopClock ends the time of what ran, once, and returns when that was.
 func (f *frame) stopClock() time.Time {
-	if f.ctx == nil || f.stopped {
+	if f.running == nil || f.stopped {
 		return f.started.Add(f.wall)
 	}
 	f.stopped = true
 	f.wall = time.Since(f.started)
 	now := f.started.Add(f.wall)
-	f.expired = f.ctx.stop(now) != context.Canceled
+	f.expired = f.running.stop(now) != context.Canceled
 	return now
 }
 
@@ -259,14 +215,6 @@ func (f *frame) receipt() Receipt {
 		HostCalls: f.hostCalls, Used: f.used, Denied: f.denied, DeniedMore: f.deniedMore, LogBytes: int(f.limits.LogBytes - f.logs.left),
 	}
 }
-
-// An abort ends a call. Host functions panic with it.
-type abort struct {
-	code   abi.Code
-	detail string
-}
-
-func (a *abort) Error() string { return string(a.code) + ": " + a.detail }
 
 // failure says what an error means.
 func (f *frame) failure(err error) *GuestError {

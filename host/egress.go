@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -89,49 +90,49 @@ type httpUse struct {
 var errNotRecorded = errors.New("no recorded answer")
 
 // send answers a request of the guest's, following redirects.
-func (f *frame) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer, *refusal) {
+func (u *use) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer, *refusal) {
 	method := strings.ToUpper(r.Method)
 	if method == "" {
 		method = http.MethodGet
 	}
-	trace.Detail, trace.Sent = printable(method+" "+f.clean(r.URL), 300), f.body(body)
-	u, err := parseURL(r.URL)
+	trace.Detail, trace.Sent = printable(method+" "+u.clean(r.URL), 300), u.body(body)
+	to, err := parseURL(r.URL)
 	if err != nil {
 		return nil, refuse(abi.EgressDenied, "http: %v", err)
 	}
 	if !validToken(method) || method == http.MethodConnect || method == http.MethodTrace {
 		return nil, refuse(abi.EgressDenied, "http: method %q cannot be sent", printable(method, 40))
 	}
-	trace.Need = capability.NeedHTTP(method, u)
-	if f.guard || !f.live || f.call.Access.Egress == nil {
+	trace.Need = capability.NeedHTTP(method, to)
+	if u.guard || !u.live || u.call.Access.Egress == nil {
 		return nil, missing(trace.Need)
 	}
 	header, err := requestHeader(r.Headers)
 	if err != nil {
 		return nil, refuse(abi.EgressDenied, "http: %v", err)
 	}
-	h := &hop{method: method, url: u, header: header, body: body}
-	if refused := f.putSecrets(h, r.Secrets); refused != nil {
+	h := &hop{method: method, url: to, header: header, body: body}
+	if refused := u.putSecrets(h, r.Secrets); refused != nil {
 		return nil, refused
 	}
-	if int64(len(body)) > f.limits.HTTPBytes {
-		return nil, refuse(abi.EgressLimit, "http: body of %d bytes exceeds %d", len(body), f.limits.HTTPBytes)
+	if int64(len(body)) > u.limits.HTTPBytes {
+		return nil, refuse(abi.EgressLimit, "http: body of %d bytes exceeds %d", len(body), u.limits.HTTPBytes)
 	}
-	wire := f.call.Access.Egress.wire
+	wire := u.call.Access.Egress.wire
 	trace.Recorded = wire.recorded()
 	for redirects := 0; ; redirects++ {
-		response, refused := f.hop(wire, h)
+		response, refused := u.hop(wire, h)
 		if refused != nil {
 			return nil, refused
 		}
 		trace.Status = response.StatusCode
-		next, err := f.redirect(h, response)
+		next, err := u.redirect(h, response)
 		switch {
 		case err != nil:
 			response.Body.Close()
 			return nil, refuse(abi.EgressDenied, "http: redirect: %v", err)
 		case next == nil:
-			return f.read(h, response, trace)
+			return u.read(h, response, trace)
 		}
 		response.Body.Close()
 		if redirects == maxRedirects {
@@ -142,18 +143,18 @@ func (f *frame) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer,
 }
 
 // hop judges one request and sends it.
-func (f *frame) hop(wire wire, h *hop) (*http.Response, *refusal) {
+func (u *use) hop(wire wire, h *hop) (*http.Response, *refusal) {
 	need := capability.NeedHTTP(h.method, h.url)
-	if !f.grants().HTTP(h.method, h.url) {
+	if !u.grants().HTTP(h.method, h.url) {
 		return nil, missing(need)
 	}
-	if f.http.requests >= f.limits.HTTPRequests {
-		return nil, refuse(abi.EgressLimit, "http: more than %d requests", f.limits.HTTPRequests)
+	if u.http.requests >= u.limits.HTTPRequests {
+		return nil, refuse(abi.EgressLimit, "http: more than %d requests", u.limits.HTTPRequests)
 	}
-	f.http.requests++
-	addrs, err := wire.resolve(f.ctx, h)
+	u.http.requests++
+	addrs, err := wire.resolve(u.ctx, h)
 	if err != nil {
-		return nil, f.noAnswer(h, err)
+		return nil, u.noAnswer(h, err)
 	}
 	if len(addrs) == 0 || len(addrs) > maxAddresses {
 		return nil, refuse(abi.EgressDenied, "http: %s has %d addresses, want 1 to %d", h.url.Hostname(), len(addrs), maxAddresses)
@@ -169,66 +170,66 @@ func (f *frame) hop(wire wire, h *hop) (*http.Response, *refusal) {
 			if public := "http " + h.method + " "; !strings.HasPrefix(need, public+"private ") {
 				need = public + "private " + strings.TrimPrefix(need, public)
 			}
-			if !f.grants().HTTPPrivate(h.method, h.url) {
+			if !u.grants().HTTPPrivate(h.method, h.url) {
 				r := missing(need)
 				r.code = abi.EgressDenied
 				return nil, r
 			}
 		}
 	}
-	f.used = listed(f.used, need)
+	u.used = listed(u.used, need)
 	for _, s := range h.secrets {
 		// What anybody between here and there could read is no place for a secret.
 		if h.url.Scheme != "https" && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !capability.PrivateAddr(a) }) {
 			return nil, refuse(abi.EgressDenied, "http: a secret goes to %s over https only", h.url.Host)
 		}
-		f.used = listed(f.used, s.need)
+		u.used = listed(u.used, s.need)
 	}
-	response, err := wire.send(f.ctx, h, addrs)
+	response, err := wire.send(u.ctx, h, addrs)
 	if err != nil {
-		return nil, f.noAnswer(h, err)
+		return nil, u.noAnswer(h, err)
 	}
 	return response, nil
 }
 
 // noAnswer refuses because the wire failed. The guest reads no address.
-func (f *frame) noAnswer(h *hop, err error) *refusal {
+func (u *use) noAnswer(h *hop, err error) *refusal {
 	if errors.Is(err, errNotRecorded) {
 		return refuse(abi.NoRecordedAnswer, "http: no recorded answer for %s %s", h.method, h.url)
 	}
-	f.checkTime()
-	f.module.engine.log.Info("egress failed", "module", f.module.digest.Short(), "host", h.url.Host, "err", err)
+	u.checkTime()
+	u.operator.report(slog.LevelInfo, "egress failed", "host", h.url.Host, "err", err)
 	return refuse(abi.EgressLimit, "http: no usable answer from %s", h.url.Host)
 }
 
 // read reads the body of the last answer.
-func (f *frame) read(h *hop, response *http.Response, trace *HostCall) (*answer, *refusal) {
+func (u *use) read(h *hop, response *http.Response, trace *HostCall) (*answer, *refusal) {
 	defer response.Body.Close()
 	encoded := slices.ContainsFunc(response.Header.Values("Content-Encoding"), func(s string) bool { return s != "" && !strings.EqualFold(s, "identity") })
 	// Whichever request of the call sent the secret: a server may give back later what it was sent.
-	if encoded && !f.call.Access.Secrets.none() {
+	if encoded && !u.call.Access.Secrets.none() {
 		return nil, refuse(abi.EgressDenied, "http: answer from %s is encoded, and cannot be searched for secrets", h.url.Host)
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, f.limits.HTTPBytes+1))
+	body, err := io.ReadAll(io.LimitReader(response.Body, u.limits.HTTPBytes+1))
 	if err != nil {
-		return nil, f.noAnswer(h, err)
+		return nil, u.noAnswer(h, err)
 	}
-	if int64(len(body)) > f.limits.HTTPBytes {
-		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, f.limits.HTTPBytes)
+	if int64(len(body)) > u.limits.HTTPBytes {
+		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, u.limits.HTTPBytes)
 	}
 	trace.Bytes = int64(len(body))
 	a := &answer{status: response.StatusCode, header: response.Header, body: body}
-	f.scrubAnswer(a, trace)
-	trace.Got = f.body(a.body)
-	if int64(len(a.body)) > f.limits.HTTPBytes { // names may be longer than values
-		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, f.limits.HTTPBytes)
+	u.scrubAnswer(a, trace)
+	trace.Got = u.body(a.body)
+	if int64(len(a.body)) > u.limits.HTTPBytes { // names may be longer than values
+		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, u.limits.HTTPBytes)
 	}
 	return a, nil
 }
 
 // redirect returns the request that an answer asks for, or nil if it asks for
 // none (RFC 9110, section 15.4).
-func (f *frame) redirect(h *hop, response *http.Response) (*hop, error) {
+func (u *use) redirect(h *hop, response *http.Response) (*hop, error) {
 	switch response.StatusCode {
 	case 301, 302, 303, 307, 308:
 	default:
@@ -238,25 +239,25 @@ func (f *frame) redirect(h *hop, response *http.Response) (*hop, error) {
 	if location == "" {
 		return nil, nil
 	}
-	if _, found := f.call.Access.Secrets.scrub(location); found != nil {
+	if _, found := u.call.Access.Secrets.scrub(location); found != nil {
 		return nil, errors.New("location holds a secret")
 	}
 	if strings.ContainsFunc(location, func(r rune) bool { return r <= ' ' || r == '\\' || r > '~' }) {
 		return nil, fmt.Errorf("location %q has characters that no URL has", printable(location, 200))
 	}
-	u, err := h.url.Parse(location)
+	to, err := h.url.Parse(location)
 	if err != nil {
 		return nil, fmt.Errorf("location %q is no URL", printable(location, 200))
 	}
-	if u, err = parseURL(u.String()); err != nil {
+	if to, err = parseURL(to.String()); err != nil {
 		return nil, err
 	}
-	next := &hop{method: h.method, url: u, header: h.header.Clone(), body: h.body, secrets: h.secrets}
+	next := &hop{method: h.method, url: to, header: h.header.Clone(), body: h.body, secrets: h.secrets}
 	if response.StatusCode < 307 && h.method != http.MethodGet && h.method != http.MethodHead {
 		next.method, next.body = http.MethodGet, nil
 		next.header.Del("Content-Type")
 	}
-	if u.Scheme != h.url.Scheme || u.Host != h.url.Host {
+	if to.Scheme != h.url.Scheme || to.Host != h.url.Host {
 		maps.DeleteFunc(next.header, func(name string, _ []string) bool {
 			return !slices.Contains(harmlessHeaders, name)
 		})

@@ -36,7 +36,6 @@ type extism struct {
 
 const (
 	maxFailureBytes = 4 << 10   // of the guest's own error text
-	maxRequestBytes = 1 << 20   // of the request document of a host call
 	logOff          = 1<<31 - 1 // Extism's level for "no log"
 )
 
@@ -279,6 +278,13 @@ func extismLog(level string) func(*frame, api.Memory, []uint64) {
 	}
 }
 
+// log is Extism's log: what is refused is dropped.
+func (f *frame) log(level string, text []byte) {
+	from := time.Now()
+	message := string(text[:min(int64(len(text)), f.limits.LogBytes+1)]) // one more, so that it is marked as cut
+	f.traced(HostCall{Name: "log", Detail: printable(f.clean(message), 80), Need: "log", Sent: f.body([]byte(message))}, from, f.writeLog(level, message))
+}
+
 // extismHTTP sends a request. Where the Extism SDKs end the call, here the guest
 // reads status 0 and no body.
 func extismHTTP(f *frame, _ api.Memory, s []uint64) {
@@ -322,6 +328,15 @@ func extismHTTP(f *frame, _ api.Memory, s []uint64) {
 		headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
 	x.headers, _ = json.Marshal(headers) // strings always encode
+}
+
+// fetch sends a request for Extism's import and tells the tracer.
+func (f *frame) fetch(r *abi.HTTPRequest, body []byte) (*answer, *refusal) {
+	h := HostCall{Name: "http"}
+	from := time.Now()
+	answer, refused := f.send(r, body, &h)
+	f.traced(h, from, refused)
+	return answer, refused
 }
 
 // setOutput keeps a copy of the output.

@@ -6,24 +6,18 @@ import (
 )
 
 // guardFunctions are the imports of sandboxd:host for guards alone.
-var guardFunctions = []function{forGuard(hostCallBody(abi.RegoBuiltin, func(f *frame, h *HostCall, request, body []byte) ([]byte, *refusal) {
+var guardFunctions = []hostFunction{{abi.RegoBuiltin, withBody | forGuards, func(u *use, h *HostCall, request, body []byte) ([]byte, *refusal) {
 	var r abi.RegoRequest
 	if err := abi.Decode(request, &r); err != nil {
 		trap("%s: %v", abi.RegoBuiltin, err)
 	}
-	if !f.guard {
+	if !u.guard {
 		trap("%s: for guards only", abi.RegoBuiltin)
 	}
 	h.Detail = printable(r.Builtin, 80)
-	result, err := rego.Call(r.Builtin, body, f.now)
+	result, err := rego.Call(r.Builtin, body, u.now)
 	if err != nil {
 		trap("%s: %v", abi.RegoBuiltin, err)
 	}
 	return result, nil
-}))}
-
-// forGuard keeps a function from modules that offer anything but guards.
-func forGuard(f function) function {
-	f.traits |= forGuards
-	return f
-}
+}}}

@@ -10,96 +10,96 @@ import (
 
 // keepFunctions are the host calls for what outlives a call beside the session: kv
 // and memory.
-var keepFunctions = []function{
-	hostCall("kv_get", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
+var keepFunctions = []hostFunction{
+	{"kv_get", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVKey
 		if err := abi.Decode(request, &r); err != nil {
 			return nil, refuse(abi.ArgsInvalid, "kv_get: %v", err)
 		}
-		kv, no := f.kv(h, "kv read", f.grants().KVRead(), r.Key, 0)
+		kv, no := u.kv(h, "kv read", u.grants().KVRead(), r.Key, 0)
 		if no != nil {
 			return nil, no
 		}
-		value, found, err := kv.Get(f.ctx, r.Key)
+		value, found, err := kv.Get(u.ctx, r.Key)
 		switch {
 		case err != nil:
-			return nil, f.kvFailed(h, err)
+			return nil, u.kvFailed(h, err)
 		case len(value) > abi.MaxKVBytes:
 			return nil, refuse(abi.ArgsInvalid, "kv %s: value of %d bytes exceeds %d", r.Key, len(value), abi.MaxKVBytes)
 		}
 		return reply(abi.StateValue{Found: found, Value: value})
-	}),
-	hostCall("kv_set", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
+	}},
+	{"kv_set", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVSet
 		if err := abi.Decode(request, &r); err != nil {
 			return nil, refuse(abi.ArgsInvalid, "kv_set: %v", err)
 		}
-		kv, no := f.kv(h, "kv write", f.grants().KVWrite(), r.Key, r.TTLMillis)
+		kv, no := u.kv(h, "kv write", u.grants().KVWrite(), r.Key, r.TTLMillis)
 		switch {
 		case no != nil:
 			return nil, no
 		case len(r.Value) == 0 || len(r.Value) > abi.MaxKVBytes:
 			return nil, refuse(abi.ArgsInvalid, "kv %s: value of %d bytes: want 1 to %d", r.Key, len(r.Value), abi.MaxKVBytes)
 		}
-		if full := f.store("kv_set", int64(len(r.Key)+len(r.Value))); full != nil {
+		if full := u.store("kv_set", int64(len(r.Key)+len(r.Value))); full != nil {
 			return nil, full
 		}
-		return nil, f.kvFailed(h, kv.Set(f.ctx, r.Key, r.Value, ttl(r.TTLMillis)))
-	}),
-	hostCall("kv_delete", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
+		return nil, u.kvFailed(h, kv.Set(u.ctx, r.Key, r.Value, ttl(r.TTLMillis)))
+	}},
+	{"kv_delete", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVKey
 		if err := abi.Decode(request, &r); err != nil {
 			return nil, refuse(abi.ArgsInvalid, "kv_delete: %v", err)
 		}
-		kv, no := f.kv(h, "kv write", f.grants().KVWrite(), r.Key, 0)
+		kv, no := u.kv(h, "kv write", u.grants().KVWrite(), r.Key, 0)
 		if no != nil {
 			return nil, no
 		}
-		return nil, f.kvFailed(h, kv.Delete(f.ctx, r.Key))
-	}),
-	hostCall("kv_add", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
+		return nil, u.kvFailed(h, kv.Delete(u.ctx, r.Key))
+	}},
+	{"kv_add", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVAdd
 		if err := abi.Decode(request, &r); err != nil {
 			return nil, refuse(abi.ArgsInvalid, "kv_add: %v", err)
 		}
-		kv, no := f.kv(h, "kv write", f.grants().KVWrite(), r.Key, r.TTLMillis)
+		kv, no := u.kv(h, "kv write", u.grants().KVWrite(), r.Key, r.TTLMillis)
 		switch {
 		case no != nil:
 			return nil, no
 		case r.N < -abi.MaxCount || r.N > abi.MaxCount || r.Most < 0 || r.Most > abi.MaxCount:
 			return nil, refuse(abi.ArgsInvalid, "kv %s: n %d and most %d: want at most %d, and most not negative", r.Key, r.N, r.Most, int64(abi.MaxCount))
 		}
-		if full := f.store("kv_add", int64(len(r.Key))); full != nil {
+		if full := u.store("kv_add", int64(len(r.Key))); full != nil {
 			return nil, full
 		}
-		count, added, err := kv.Add(f.ctx, r.Key, r.N, r.Most, ttl(r.TTLMillis))
+		count, added, err := kv.Add(u.ctx, r.Key, r.N, r.Most, ttl(r.TTLMillis))
 		if err != nil {
-			return nil, f.kvFailed(h, err)
+			return nil, u.kvFailed(h, err)
 		}
 		return reply(abi.KVCount{Added: added, Count: count})
-	}),
-	hostCall("memory_search", func(f *frame, h *HostCall, request, _ []byte) ([]byte, *refusal) {
+	}},
+	{"memory_search", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.MemorySearch
 		if err := abi.Decode(request, &r); err != nil {
 			return nil, refuse(abi.ArgsInvalid, "memory_search: %v", err)
 		}
 		h.Detail, h.Need = printable(r.Query, 80), "memory search"
-		if no := f.permit(h.Need, f.grants().Has("memory"), f.call.Access.Memory != nil); no != nil {
+		if no := u.permit(h.Need, u.grants().Has("memory"), u.call.Access.Memory != nil); no != nil {
 			return nil, no
 		}
 		if len(r.Query) > abi.MaxQueryBytes {
 			return nil, refuse(abi.ArgsInvalid, "memory_search: query of %d bytes exceeds %d", len(r.Query), abi.MaxQueryBytes)
 		}
-		found, err := f.call.Access.Memory.Search(f.ctx, r.Query)
+		found, err := u.call.Access.Memory.Search(u.ctx, r.Query)
 		if err != nil {
-			return nil, f.broken("memory_search", err)
+			return nil, u.broken("memory_search", err)
 		}
 		return reply(abi.MemoryEntries{Entries: fitting(found)})
-	}),
+	}},
 }
 
 // kv judges one use of kv.
-func (f *frame) kv(h *HostCall, need string, granted bool, key string, ttlMillis int64) (KV, *refusal) {
+func (u *use) kv(h *HostCall, need string, granted bool, key string, ttlMillis int64) (KV, *refusal) {
 	if bad := validName("kv key", key); bad != nil {
 		return nil, bad
 	}
@@ -107,11 +107,11 @@ func (f *frame) kv(h *HostCall, need string, granted bool, key string, ttlMillis
 		return nil, refuse(abi.ArgsInvalid, "kv %s: ttl_ms %d: want 0 to %d", key, ttlMillis, int64(abi.MaxTTLMillis))
 	}
 	h.Detail, h.Need = key, need
-	return f.call.Access.KV, f.permit(need, granted, f.call.Access.KV != nil)
+	return u.call.Access.KV, u.permit(need, granted, u.call.Access.KV != nil)
 }
 
 // kvFailed says why kv did not do what it was asked to, nil if it did.
-func (f *frame) kvFailed(h *HostCall, err error) *refusal {
+func (u *use) kvFailed(h *HostCall, err error) *refusal {
 	switch {
 	case err == nil:
 		return nil
@@ -120,7 +120,7 @@ func (f *frame) kvFailed(h *HostCall, err error) *refusal {
 	case errors.Is(err, ErrNoCounter):
 		return refuse(abi.ArgsInvalid, "%s: %s is no counter", h.Name, h.Detail)
 	}
-	return f.broken(h.Name, err)
+	return u.broken(h.Name, err)
 }
 
 func ttl(millis int64) time.Duration { return time.Duration(millis) * time.Millisecond }

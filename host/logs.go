@@ -1,14 +1,11 @@
 package host
 
-import (
-	"bytes"
-	"time"
-)
+import "bytes"
 
 // logs is what a guest says on its log, its standard output and its standard
 // error. All three share one budget; what passes it is dropped.
 type logs struct {
-	frame *frame
+	use   *use
 	left  int64
 	lines [3][]byte // the unfinished line of each descriptor
 	last  []byte    // the end of what was written to descriptors 1 and 2
@@ -19,31 +16,24 @@ const (
 	maxTailBytes = 2 << 10 // what a GuestError quotes
 )
 
-// log is Extism's log: what is refused is dropped.
-func (f *frame) log(level string, text []byte) {
-	from := time.Now()
-	message := string(text[:min(int64(len(text)), f.limits.LogBytes+1)]) // one more, so that it is marked as cut
-	f.traced(HostCall{Name: "log", Detail: printable(f.clean(message), 80), Need: "log", Sent: f.body(text[:len(message)])}, from, f.writeLog(level, message))
-}
-
 // writeLog writes one line to the operator's log.
-func (f *frame) writeLog(level, message string) *refusal {
-	if no := f.permit("log", f.grants().Has("log"), f.call.Access.Log != nil); no != nil {
+func (u *use) writeLog(level, message string) *refusal {
+	if no := u.permit("log", u.grants().Has("log"), u.call.Access.Log != nil); no != nil {
 		return no
 	}
-	f.logs.line(level, message, 0)
+	u.logs.line(level, message, 0)
 	return nil
 }
 
 // line writes a line of which paid bytes are in the budget already.
 func (l *logs) line(level, message string, paid int64) {
-	message, _ = l.frame.call.Access.Secrets.scrub(message)
+	message, _ = l.use.call.Access.Secrets.scrub(message)
 	text := printable(message, int(l.left+paid))
 	if l.left+paid <= 0 {
 		return
 	}
 	l.left = max(0, l.left-max(0, int64(len(text))-paid))
-	l.frame.call.Access.Log(level, text)
+	l.use.call.Access.Log(level, text)
 }
 
 // write takes what a guest writes to descriptor 1 or 2. Its end is kept for the
@@ -55,7 +45,7 @@ func (l *logs) write(fd int, b []byte) {
 	if n := len(l.last) - maxTailBytes; n > 0 {
 		l.last = append(l.last[:0], l.last[n:]...)
 	}
-	if !l.frame.grants().Has("log") || l.frame.call.Access.Log == nil {
+	if !l.use.grants().Has("log") || l.use.call.Access.Log == nil {
 		return
 	}
 	buf := append(l.lines[fd], b...)
@@ -93,6 +83,6 @@ func (l *logs) flush() {
 
 // tail returns the end of standard output and error, as one line.
 func (l *logs) tail() string {
-	text, _ := l.frame.call.Access.Secrets.scrub(string(bytes.TrimSpace(l.last)))
+	text, _ := l.use.call.Access.Secrets.scrub(string(bytes.TrimSpace(l.last)))
 	return printable(text, maxTailBytes)
 }

@@ -60,6 +60,15 @@ func (n *network) send(ctx context.Context, h *hop, addrs []netip.Addr) (*http.R
 		MaxResponseHeaderBytes: maxResponseHeaderBytes,
 		TLSClientConfig:        n.tls.Clone(),
 	}
+	request, err := h.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return transport.RoundTrip(request)
+}
+
+// request returns the request that a hop is.
+func (h *hop) request(ctx context.Context) (*http.Request, error) {
 	var body io.Reader
 	if len(h.body) > 0 {
 		body = bytes.NewReader(h.body)
@@ -69,5 +78,5 @@ func (n *network) send(ctx context.Context, h *hop, addrs []netip.Addr) (*http.R
 		return nil, err
 	}
 	request.Header = h.header.Clone()
-	return transport.RoundTrip(request)
+	return request, nil
 }

@@ -223,7 +223,7 @@ type usedSecret struct {
 
 // putSecrets writes the secrets that a guest names into the header of a request. A
 // name that is not granted and one that does not exist read the same.
-func (f *frame) putSecrets(h *hop, uses []abi.UseSecret) *refusal {
+func (u *use) putSecrets(h *hop, uses []abi.UseSecret) *refusal {
 	if len(uses) > maxSecretsUsed {
 		return refuse(abi.EgressDenied, "http: %d secrets exceed %d in one request", len(uses), maxSecretsUsed)
 	}
@@ -236,10 +236,10 @@ func (f *frame) putSecrets(h *hop, uses []abi.UseSecret) *refusal {
 		need := "secret use " + use.Secret + " at " + shown
 		var value string
 		var known bool
-		if s := f.call.Access.Secrets; s != nil {
+		if s := u.call.Access.Secrets; s != nil {
 			value, known = s.values[use.Secret]
 		}
-		if !known || !f.grants().Secret(use.Secret, host) {
+		if !known || !u.grants().Secret(use.Secret, host) {
 			return missing(need)
 		}
 		name := http.CanonicalHeaderKey(use.Header)
@@ -256,7 +256,7 @@ func (f *frame) putSecrets(h *hop, uses []abi.UseSecret) *refusal {
 		h.header.Set(name, use.Prefix+value)
 		h.secrets = append(h.secrets, usedSecret{name, need})
 	}
-	if f.call.Access.Secrets.none() {
+	if u.call.Access.Secrets.none() {
 		return nil
 	}
 	for _, name := range unsearched {
@@ -268,9 +268,9 @@ func (f *frame) putSecrets(h *hop, uses []abi.UseSecret) *refusal {
 }
 
 // scrubAnswer takes secrets out of an answer.
-func (f *frame) scrubAnswer(a *answer, trace *HostCall) {
+func (u *use) scrubAnswer(a *answer, trace *HostCall) {
 	take := func(text string) string {
-		clean, found := f.call.Access.Secrets.scrub(text)
+		clean, found := u.call.Access.Secrets.scrub(text)
 		for _, name := range found {
 			trace.Scrubbed = listed(trace.Scrubbed, name)
 		}

@@ -1,10 +1,7 @@
 package host
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
-	randv2 "math/rand/v2"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -25,30 +22,14 @@ const (
 )
 
 const (
-	maxRandomBytes   = 1 << 20 // randomness of one call
-	maxVectors       = 1024    // vectors of one fd_write or fd_read
-	maxSubscriptions = 1024    // of one poll_oneoff
+	maxVectors       = 1024 // vectors of one fd_write or fd_read
+	maxSubscriptions = 1024 // of one poll_oneoff
 )
 
 // wasi is WASI's state in one call.
 type wasi struct {
-	seed   []byte
-	repeat bool            // randomness comes from seed; else it is fit for secrets
-	source *randv2.ChaCha8 // nil until it is needed
-	drawn  uint64
-	slept  time.Duration
-}
-
-// random fills b.
-func (w *wasi) random(b []byte) {
-	if !w.repeat {
-		rand.Read(b) // never fails
-		return
-	}
-	if w.source == nil {
-		w.source = randv2.NewChaCha8(sha256.Sum256(w.seed))
-	}
-	w.source.Read(b) // nor does this
+	randomness
+	slept time.Duration
 }
 
 var wasiFunctions = []function{
@@ -85,12 +66,8 @@ var wasiFunctions = []function{
 	{"proc_exit", "i:", 0, func(_ *frame, _ api.Memory, s []uint64) { trap("exit code %d", uint32(s[0])) }},
 	{"random_get", "ii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		n := uint64(uint32(s[1]))
-		if f.clock.drawn+n > maxRandomBytes {
-			trap("randomness of %d bytes exceeds %d", f.clock.drawn+n, maxRandomBytes)
-		}
-		b := bytesAt(mem, uint64(uint32(s[0])), n)
-		f.clock.drawn += n
-		f.clock.random(b)
+		f.clock.draw(n)
+		f.clock.random(bytesAt(mem, uint64(uint32(s[0])), n))
 		s[0] = errnoOK
 	}},
 	{"fd_write", "iiii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {

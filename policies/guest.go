@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -83,7 +82,7 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 	}
 	for _, phase := range g.guard.Phases {
 		// A question nobody asked leaves nothing behind.
-		if _, err := g.judge(ctx, dryQuestion(phase), host.NewMemoryKV(nil).Scope(host.KVScope{})); err != nil {
+		if _, err := g.judge(ctx, abi.DryQuestion(phase), host.NewMemoryKV(nil).Scope(host.KVScope{})); err != nil {
 			return nil, fmt.Errorf("guard %s: dry verdict in phase %s: %w", g.cfg.Name, phase, err)
 		}
 	}
@@ -249,26 +248,4 @@ func (g *Guard) call(ctx context.Context, kind abi.Kind, input []byte, now time.
 		return nil, err
 	}
 	return reply.Output, nil
-}
-
-// dryQuestion is what a guard must be able to judge before it is trusted with
-// real questions: an unknown tool without arguments, or an empty document.
-func dryQuestion(phase abi.Phase) *abi.Question {
-	doc := json.RawMessage("{}")
-	q := &abi.Question{Format: abi.Version, Kind: abi.KindGuard, Phase: phase, Nonce: strings.Repeat("0", 32), DocumentSHA256: abi.Digest(doc),
-		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: abi.User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1}
-	switch phase {
-	case abi.PhaseMessage:
-		q.Message = doc
-	case abi.PhaseRequest:
-		q.Request = doc
-	case abi.PhaseResponse:
-		q.Response = doc
-	case abi.PhaseCall, abi.PhaseResult:
-		q.Call = &abi.CallFacts{ID: "dry-run", Tool: "dry_run", Effects: abi.Once, Args: doc}
-		if phase == abi.PhaseResult {
-			q.Result = doc
-		}
-	}
-	return q
 }

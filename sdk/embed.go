@@ -1,32 +1,26 @@
-// Package sdk holds the sources that a plugin written in Go is built with: package
-// abi and the Go guest SDK. A copy beside the plugin is all that a build needs, so
-// plugins build without a network and with the contract of the host that made the
-// copy.
+// Package sdk makes copies of the Go guest SDK, and holds the files of those for other
+// languages. A copy beside the plugin is all that a build and its unit tests need, so
+// plugins are built and tested without a network and with the contract of the host that
+// made the copy.
 package sdk
 
 import (
-	"embed"
+	_ "embed"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/sandboxd/sandboxd"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // ModulePath is the module that the sources belong to, here and in a copy.
 const ModulePath = "github.com/sandboxd/sandboxd"
 
-// Files holds the sources, below abi and guest/go, without tests.
-//
-// Every file is named: a pattern would take tests along.
-//
-//go:embed abi/code.go abi/doc.go abi/guard.go abi/hook.go abi/hostcall.go abi/json.go abi/manifest.go abi/parse.go
-//go:embed guest/go/artifact.go guest/go/assign.go guest/go/call.go guest/go/content.go guest/go/decimal.go guest/go/doc.go
-//go:embed guest/go/document.go guest/go/errors.go guest/go/guard.go guest/go/hooks.go guest/go/http.go guest/go/kv.go
-//go:embed guest/go/members.go guest/go/plugin.go guest/go/question.go guest/go/reader.go guest/go/schema.go guest/go/tags.go guest/go/tool.go
-//go:embed guest/go/wall_other.go guest/go/wall_wasip1.go
-var Files embed.FS
+// schemaPackage is how the fake host imports what checks schemas.
+const schemaPackage = `"github.com/google/jsonschema-go/jsonschema"`
 
 // C is the header that a guest in C has beside it.
 //
@@ -69,15 +63,18 @@ func Copy(dir string) error {
 		}
 		return nil
 	}
-	err := fs.WalkDir(Files, ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(sandboxd.Sources, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		data, err := Files.ReadFile(name)
+		data, err := sandboxd.Sources.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		return write("sdk/"+name, data)
+		// The module that checks schemas is a package of the copy.
+		name = strings.Replace(name, "sdk/_jsonschema/", "sdk/jsonschema/", 1)
+		text := strings.ReplaceAll(string(data), schemaPackage, `"`+ModulePath+`/sdk/jsonschema"`)
+		return write(name, []byte(text))
 	})
 	if err != nil {
 		return err

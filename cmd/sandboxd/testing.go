@@ -300,7 +300,12 @@ func (r *testRun) result(kind string, res authortest.Result) {
 	}
 	problems := res.Problems
 	r.say("%s  %s", p.red("FAIL"), name)
-	if first := problems[0]; first.What == "verdict" {
+	first := problems[0]
+	if step, ok := strings.CutSuffix(first.What, ": verdict"); ok {
+		first.What = "verdict"
+		r.say(": %s", foreign(step, r.flags.full))
+	}
+	if first.What == "verdict" {
 		r.say("   want %s   got %s", foreign(first.Want, r.flags.full), foreign(first.Got, r.flags.full))
 		problems = problems[1:]
 	}

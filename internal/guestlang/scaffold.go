@@ -33,7 +33,7 @@ func (l *Language) New(dir, name string, policy bool) error {
 		kind, was = "policy", templatePolicy
 	}
 	rename := strings.NewReplacer(`Name: "`+was+`"`, `Name: "`+name+`"`, "name: "+was+"\n", "name: "+name+"\n",
-		"# "+was+"\n", "# "+name+"\n", was+".wasm", name+".wasm")
+		"# "+was+"\n", "# "+name+"\n", was+".wasm", name+".wasm", `(t, "`+was+`"`, `(t, "`+name+`"`)
 	for _, part := range []string{"both", kind} {
 		root := path.Join("template", l.Name, part)
 		err := fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {

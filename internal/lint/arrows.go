@@ -35,8 +35,12 @@ var rows = []row{
 	{packages: "capability"},
 	{packages: "audit"},
 	{packages: "sdk/abi"},
-	{packages: "sdk", may: []string{"sdk/abi"}},
+	{packages: "."}, // sources, as they are
+	{packages: "sdk", may: []string{"github.com/sandboxd/sandboxd", "sdk/abi"}},
 	{packages: "sdk/guest/go/examples/...", may: []string{"sdk/abi", "sdk/guest/go"}},
+	// The fake host is made of what the real one is made of.
+	{packages: "sdk/guest/go/guesttest", may: []string{jsonschema, "sdk/abi", "sdk/guest/go/...", "capability", "host"}},
+	{packages: "sdk/guest/go", may: []string{"sdk/abi", "sdk/guest/go/internal/native"}},
 	{packages: "sdk/guest/...", may: []string{"sdk/abi"}},
 	{packages: "session/sqlite", may: []string{genai, "modernc.org/sqlite/...", "session"}, shows: []string{genai}},
 	{packages: "session/...", may: []string{genai, "session"}, shows: []string{genai}},

@@ -14,8 +14,12 @@ import (
 var makers = map[[2]string][]string{
 	{"flow", "Permit"}: {"flow/dispatch.go"},
 	{"host", "Call"}: {"plugins/tool.go", "plugins/hooks.go", "policies/guest.go", "cmd/sandboxd/plugin_call.go", "host/module.go", "host/engine.go", "host/image.go",
-		"internal/conformance/hostile/ungated.go", "internal/regobuild/main_test.go", "internal/authortest/raw.go"},
+		"internal/conformance/hostile/ungated.go", "internal/regobuild/main_test.go", "internal/authortest/raw.go",
+		"sdk/guest/go/guesttest/tool.go", "sdk/guest/go/guesttest/hook.go", "sdk/guest/go/guesttest/guard.go"}, // of guests that a test holds
 }
+
+// unboxed calls guests without a sandbox, which only the fake host does.
+var unboxed = [2]string{"host", "CallNative"}
 
 // named are modules of which only these names may be used outside tests: the types
 // of Extism's manifest, and nothing that runs a plugin.
@@ -30,6 +34,7 @@ func Doors(t *Tree) []Finding {
 	var found []Finding
 	for _, f := range t.Go {
 		found = append(found, t.unnamed(f)...)
+		found = append(found, t.unboxed(f)...)
 		ast.Inspect(f.File, func(n ast.Node) bool {
 			lit, ok := n.(*ast.CompositeLit)
 			if !ok {
@@ -53,6 +58,23 @@ func Doors(t *Tree) []Finding {
 		})
 	}
 	return inOrder(found)
+}
+
+// unboxed finds calls of guests that run natively.
+func (t *Tree) unboxed(f *GoFile) []Finding {
+	var found []Finding
+	if f.Test || f.Path == "sdk/guest/go/guesttest/host.go" {
+		return nil
+	}
+	ast.Inspect(f.File, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == unboxed[1] {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == unboxed[0] {
+				found = append(found, t.at(sel.Pos(), "%s.%s is for the unit tests of guests, by package guesttest", unboxed[0], unboxed[1]))
+			}
+		}
+		return true
+	})
+	return found
 }
 
 // unnamed finds uses of names that are not in the table of named modules.

@@ -44,14 +44,16 @@ type GoFile struct {
 	*ast.File
 }
 
-// Load reads a tree. Hidden directories other than .ci are left out.
+// Load reads a tree. Hidden directories other than .ci are left out, and those whose name
+// begins with _, which the go command does not look into, either.
 func Load(fsys fs.FS) (*Tree, error) {
 	t := &Tree{Files: map[string][]byte{}, fset: token.NewFileSet()}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		hidden := strings.HasPrefix(path.Base(name), ".") && name != "."
+		base := path.Base(name)
+		hidden := name != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_"))
 		switch {
 		case d.IsDir() && hidden && name != ".ci":
 			return fs.SkipDir

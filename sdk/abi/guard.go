@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -84,6 +85,19 @@ func (q *Question) SetDocument(doc json.RawMessage) {
 	case PhaseResult:
 		q.Result = doc
 	}
+}
+
+// DryQuestion returns what a guard must be able to judge in a phase before it is
+// trusted with real questions: an unknown tool without arguments, or an empty document.
+func DryQuestion(phase Phase) *Question {
+	q := &Question{Format: Version, Kind: KindGuard, Phase: phase, Nonce: strings.Repeat("0", 32),
+		Now: "2000-01-01T00:00:00Z", Agent: "dry_run", User: User{ID: "dry-run"}, Session: "dry-run", Run: "dry-run", Step: 1}
+	doc := json.RawMessage("{}")
+	if phase == PhaseCall || phase == PhaseResult {
+		q.Call = &CallFacts{ID: "dry-run", Tool: "dry_run", Effects: Once, Args: doc}
+	}
+	q.SetDocument(doc)
+	return q
 }
 
 // Definition returns the SHA-256, in lower-case hexadecimal, of what a model is told

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -117,7 +118,8 @@ func (c *Call) Log(level Level, format string, args ...any) {
 	_, _ = c.ask("log", abi.LogRequest{Level: string(level), Message: fmt.Sprintf(format, args...)}, nil)
 }
 
-// Random fills p with random bytes from the host.
+// Random fills p with random bytes from the host. A call made by hand has none, and
+// panics.
 func (c *Call) Random(p []byte) { c.wall.random(p) }
 
 // Transfer hands the conversation to another agent after this step.
@@ -144,6 +146,9 @@ func (c *Call) ask(function string, request any, body []byte) ([]byte, error) {
 	data, err := json.Marshal(request)
 	if err != nil {
 		return nil, fmt.Errorf("%s: request: %w", function, err)
+	}
+	if c.wall == nil {
+		return nil, errors.New(function + ": a call made by hand has no host")
 	}
 	return c.wall.call(function, data, body)
 }

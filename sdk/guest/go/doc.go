@@ -47,6 +47,9 @@
 // the same in every call. Use [Call.Random] or crypto/rand. time.Now is the start
 // of the call unless the call was granted the clock.
 //
+// # Testing
+//
 // On other platforms than wasip1 the package compiles, so that handlers can be
-// tested like any function; there every host call fails, as there is no host.
+// tested like any function. Package guesttest calls them as a host does, and answers
+// their host calls as strictly.
 package guest

@@ -50,6 +50,7 @@ func Serve(p Plugin) {
 	}
 	s.warmUp()
 	served = s
+	offer(s)
 }
 
 // served is the plugin that this module is.

@@ -2,22 +2,28 @@
 
 package guest
 
-import (
-	"crypto/rand"
-	"errors"
-)
+import "github.com/sandboxd/sandboxd/sdk/guest/go/internal/native"
 
-// exportCall and exportDescribe of wall_wasip1.go have no counterpart here: there
-// is no host. Tests use server.serve with a wall of their own.
-
-// imports is the wall of a guest outside a sandbox: no host, so no host call.
-type imports struct{}
-
-func (imports) call(function string, _, _ []byte) ([]byte, error) {
-	return nil, errors.New(function + ": there is no host outside a sandbox")
+// exportCall and exportDescribe of wall_wasip1.go have no counterpart here. What a
+// plugin offers is left for package guesttest, which is the host there is.
+func offer(s *server) {
+	native.Served = &native.Module{Described: s.described, Call: func(w native.Wall, input []byte) ([]byte, error) {
+		return s.serve(fake{w}, input)
+	}}
 }
 
-func (imports) random(p []byte) { rand.Read(p) }
+// fake is the wall to package guesttest.
+type fake struct{ wall native.Wall }
+
+func (f fake) call(function string, request, body []byte) ([]byte, error) {
+	reply, refused := f.wall.HostCall(function, request, body)
+	if refused {
+		return nil, hostError(function, reply)
+	}
+	return reply, nil
+}
+
+func (f fake) random(p []byte) { f.wall.Random(p) }
 
 // makeRoom has nothing to do where no memory is kept between calls.
 func makeRoom() {}

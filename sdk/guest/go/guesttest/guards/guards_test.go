@@ -1,0 +1,140 @@
+// Package guards_test compares judgements of the fake host with those of the real one.
+// It is apart from package guesttest because a test binary has one plugin, and a module
+// with guards may ask for nothing that a guard may not have.
+package guards_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/policies"
+	"github.com/sandboxd/sandboxd/sdk/abi"
+	guest "github.com/sandboxd/sandboxd/sdk/guest/go"
+	"github.com/sandboxd/sandboxd/sdk/guest/go/guesttest"
+	"github.com/sandboxd/sandboxd/sdk/guest/go/guesttest/testdata/judge"
+)
+
+// The judge, natively.
+func init() { guest.Serve(judge.Plugin) }
+
+// module is the judge in the sandbox.
+var module *host.Module
+
+func TestMain(m *testing.M) {
+	ctx := context.Background()
+	engine, err := host.Open(ctx, host.Config{InProcess: true}) // tests run on loaded machines, where a child's time may be up
+	if err != nil {
+		panic(err)
+	}
+	wasm, _, err := app.Modules{Engine: engine}.Build(ctx, filepath.Join("..", "testdata", "judgemodule"), nil)
+	if err == nil {
+		module, err = engine.Load(ctx, wasm)
+	}
+	if err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := engine.Close(); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// patient is time enough on a loaded machine; fuel is not counted by the fake.
+var patient = host.Limits{Wall: time.Minute, Fuel: 1e12}
+
+// TestJudgementsAgree asks both the same questions, several times each, by a clock that
+// goes on.
+func TestJudgementsAgree(t *testing.T) {
+	now := time.Date(2026, 3, 2, 10, 0, 0, 123456789, time.UTC)
+	for _, phase := range []abi.Phase{abi.PhaseCall, abi.PhaseResult, abi.PhaseMessage} {
+		for _, say := range []string{"", "deny", "deny with a bad code", "deny at length", "confirm", "narrow", "narrow to what is no capability", "rewrite", "rewrite to what is no JSON",
+			"rewrite to a list", "hold", "hold too much", "nothing", "another ruling", "panic", "time", "who", "count", "keep"} {
+			t.Run(fmt.Sprintf("%s/%s", phase, say), func(t *testing.T) {
+				clock := now
+				store := host.NewMemoryKV(func() time.Time { return clock })
+				const settings = `{"word":"a"}`
+				real, err := policies.New(t.Context(), module, policies.Config{Settings: json.RawMessage(settings), Limits: patient, KV: store, Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := guesttest.Host{}
+				for _, later := range []time.Duration{0, 0, 0, 2 * time.Minute} {
+					clock = clock.Add(later)
+					q := question(t, phase, say, clock)
+					want := flow.Ask(t.Context(), real, q, time.Minute)
+					got := h.Judge(t, "judge", settings, q)
+					got.Verdict.Nonce, want.Verdict.Nonce = "", "" // each question has its own
+					if a, b := text(t, got.Verdict), text(t, want.Verdict); a != b || (got.Err == nil) != (want.Err == nil) {
+						t.Errorf("fake %s, error %v\nreal %s, error %v", a, got.Err, b, want.Err)
+					}
+				}
+				if value, found, _ := store.Scope(host.KVScope{Owner: "guard judge"}).Get(t.Context(), "n"); found != (h.KV["n"] != "") || found && string(value) != h.KV["n"] {
+					t.Errorf("kv: fake %q, real %q", h.KV["n"], value)
+				}
+			})
+		}
+	}
+}
+
+func question(t *testing.T, phase abi.Phase, say string, now time.Time) abi.Question {
+	t.Helper()
+	q := abi.Question{Format: abi.Version, Kind: abi.KindGuard, Guard: "judge", Phase: phase, Now: now.Format(time.RFC3339Nano), Agent: "agent", User: abi.User{ID: "u-1"}, Session: "s-1", Run: "r-1", Step: 1}
+	if phase != abi.PhaseMessage {
+		q.Call = &abi.CallFacts{ID: "call-1", Tool: "tool", Known: true, Effects: abi.Once, Args: json.RawMessage("{}")}
+		q.Grants = []string{"log"}
+	}
+	document, err := abi.Marshal(map[string]string{"say": say})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.SetDocument(document)
+	return q
+}
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	data, err := abi.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestSettingsAgree has both take or refuse the same settings.
+func TestSettingsAgree(t *testing.T) {
+	for _, settings := range []string{``, `{}`, `{"most":1}`, `{"most":0}`, `{"most":10}`, `{"most":1.5}`, `{"most":"2"}`, `{"word":"c"}`, `{"word":"b"}`, `{"word":"b","most":5}`, `{"more":1}`, `{"most":1,"most":2}`, `[]`, `{`, `null`} {
+		_, err := policies.New(t.Context(), module, policies.Config{Settings: json.RawMessage(settings), Limits: patient})
+		var h guesttest.Host
+		got := h.Settings(t, "judge", settings)
+		want := ""
+		if err != nil {
+			want = err.Error()
+		}
+		if got != nil {
+			got = fmt.Errorf("guard judge: settings: %w", got)
+		}
+		if text := fmt.Sprint(got); (got != nil || want != "") && text != want {
+			t.Errorf("settings %s: fake %v, real %s", settings, got, want)
+		}
+	}
+}
+
+// TestGuardThatWaits shows that a guard that waits past its time denies, without a test
+// that takes so long.
+func TestGuardThatWaits(t *testing.T) {
+	var h guesttest.Host
+	q := question(t, abi.PhaseCall, "wait", time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC))
+	if got := h.Judge(t, "judge", "", q); got.Err == nil || got.Verdict.Ruling != abi.RulingDeny {
+		t.Errorf("got %+v", got)
+	}
+}
