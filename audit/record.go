@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
 	"time"
@@ -85,11 +86,11 @@ func (c chain) add(r Record, buf []byte) (Record, []byte, chain, error) {
 	r.Time = r.Time.UTC().Round(0)
 	bound(&r)
 	r.Seq, r.Prev = c.seq+1, c.head
-	line, err := r.seal(buf)
+	line, head, err := r.seal(buf)
 	if err != nil {
 		return r, nil, c, err
 	}
-	return r, line, chain{r.Seq, digest(line)}, nil
+	return r, line, chain{r.Seq, head}, nil
 }
 
 // bound applies the bounds of texts.
@@ -122,15 +123,32 @@ func cut(s string, limit int) string {
 	return s[:end] + Cut
 }
 
-// seal sets the hash of r and returns its line without "\n", written over buf.
-func (r *Record) seal(buf []byte) ([]byte, error) {
+// seal sets the hash of r and returns its line without "\n", written over buf, and the line's
+// digest. The hash is of all but itself, with which the line begins, so that is read once.
+func (r *Record) seal(buf []byte) (line []byte, head string, err error) {
 	body, err := r.appendBody(buf[:0])
 	if err != nil {
-		return nil, fmt.Errorf("audit record: %w", err)
+		return nil, "", fmt.Errorf("audit record: %w", err)
 	}
-	r.Hash = digest(body)
-	line := append(body[:len(body)-1], `,"hash":"`...)
-	return append(append(line, r.Hash...), `"}`...), nil
+	open := body[:len(body)-1]
+	sum := sha256.New()
+	sum.Write(open)
+	whole, err := sum.(hash.Cloner).Clone()
+	if err != nil {
+		return nil, "", fmt.Errorf("audit record: %w", err)
+	}
+	sum.Write([]byte("}"))
+	r.Hash = hexadecimal(sum)
+	line = append(append(append(open, `,"hash":"`...), r.Hash...), `"}`...)
+	whole.Write(line[len(open):])
+	return line, hexadecimal(whole), nil
+}
+
+func hexadecimal(h hash.Hash) string {
+	var sum [sha256.Size]byte
+	var text [2 * len(sum)]byte
+	hex.Encode(text[:], h.Sum(sum[:0]))
+	return string(text[:])
 }
 
 // appendBody appends r as encoding/json writes it, but without its hash. A log writes

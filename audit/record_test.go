@@ -23,7 +23,7 @@ func FuzzSeal(f *testing.F) {
 				field.SetString(text)
 			}
 			bound(&r)
-			line, err := r.seal(nil)
+			line, _, err := r.seal(nil)
 			want, wantErr := json.Marshal(r)
 			if (err != nil) != (wantErr != nil) {
 				t.Fatalf("%s: %v, encoding/json says %v", v.Field(i).Name, err, wantErr)

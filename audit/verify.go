@@ -134,7 +134,7 @@ func decode(line []byte) (r Record, what string) {
 	if r.Action == "" || bounded != r {
 		return Record{}, "no record that a log writes"
 	}
-	again, err := r.seal(nil)
+	again, _, err := r.seal(nil)
 	if err != nil {
 		return Record{}, "no record that a log writes"
 	}

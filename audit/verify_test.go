@@ -87,7 +87,7 @@ func TestVerifyNamesTheChangedLine(t *testing.T) {
 		if name == "Hash" {
 			continue
 		}
-		if line, err = changed.seal(nil); err != nil {
+		if line, _, err = changed.seal(nil); err != nil {
 			t.Fatal(err)
 		}
 		want := at + 2
@@ -148,7 +148,7 @@ func TestVerifyNamesTheBrokenLine(t *testing.T) {
 func TestVerifyBounds(t *testing.T) {
 	r := sample(0)
 	r.Seq, r.Prev, r.Why = 1, Genesis, strings.Repeat("x", MaxText+1)
-	line, err := r.seal(nil)
+	line, _, err := r.seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestBounds(t *testing.T) {
 	m := NewMemory()
 	mustAppend(t, m, r)
 	got := m.Records()[0]
-	line, err := (&got).seal(nil)
+	line, _, err := (&got).seal(nil)
 	if err != nil || len(line) > maxLine {
 		t.Fatalf("line of %d bytes, %v", len(line), err)
 	}

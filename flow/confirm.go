@@ -25,13 +25,11 @@ import (
 // gate lets a call pass that needs no person, or has an approval for exactly
 // this call, which handle then spends.
 func (c *call) gate(args json.RawMessage, d *Decision) error {
-	var judged map[string]any
-	if c.spec.ConfirmIf != nil {
-		if err := abi.Decode(args, &judged); err != nil {
-			return &CallError{Code: abi.ArgsInvalid, Err: err}
-		}
+	needed, err := c.needsPerson(args)
+	if err != nil {
+		return &CallError{Code: abi.ArgsInvalid, Err: err}
 	}
-	needed := d.Ruling == abi.RulingConfirm || c.spec.asks(judged)
+	needed = needed || d.Ruling == abi.RulingConfirm
 	ap := c.approval
 	if ap == nil {
 		if needed {
@@ -46,13 +44,25 @@ func (c *call) gate(args json.RawMessage, d *Decision) error {
 	if differs := ap.differs(c, args); differs != "" {
 		c.tc.confirmation = nil
 		c.cfg.Logger.Warn("approval is for another form of the call", "tool", c.fc.Name, "question", q.ID, "differs", differs)
-		if err := c.audit(c.ctx, refusalRecord(q, q.By, abi.ConfirmationMismatch, "not what was approved: "+differs)); err != nil {
+		if err := c.audit(c.past, refusalRecord(q, q.By, abi.ConfirmationMismatch, "not what was approved: "+differs)); err != nil {
 			return &CallError{Code: abi.StorageUnavailable, Err: err}
 		}
 		return c.ask(d) // even if nobody would ask now: what was decided was another call
 	}
 	c.spends = q.ID
 	return nil
+}
+
+// needsPerson reports whether the tool itself wants a person asked about this call.
+func (c *call) needsPerson(args json.RawMessage) (bool, error) {
+	if c.spec.ConfirmIf == nil {
+		return c.spec.Confirm, nil
+	}
+	var judged map[string]any
+	if err := abi.Decode(args, &judged); err != nil {
+		return false, err
+	}
+	return c.spec.asks(judged), nil
 }
 
 // differs says what of this form of the call the approval is not for; nothing if
@@ -106,7 +116,7 @@ func (c *call) spendUnmade(response map[string]any, cause error) *CallError {
 	if ap == nil || !ap.answer.Confirmed || ap.ended != nil || c.begun || c.asked != nil || c.again || mayComeAgain(cause) || isCode(cause, abi.ConfirmationDecided) {
 		return nil
 	}
-	ctx := context.WithoutCancel(c.ctx)
+	ctx := c.past
 	end := session.CallEnd{State: session.CallDenied, Code: string(codeOf(cause)), Ended: c.cfg.Now()}
 	if cause == nil { // a hook has answered
 		data, err := abi.Marshal(response)

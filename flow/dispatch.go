@@ -56,66 +56,81 @@ func (s *step) dispatch(ctx context.Context, table *toolTable, calls []*genai.Fu
 	if len(calls) == 0 {
 		return nil
 	}
-	wanted, halt := context.WithCancel(ctx) // over when the consumer has stopped: what runs may end, nothing more begins
-	defer halt()
+	wanted, halt := ctx, func() {}
+	if len(calls) > 1 {
+		wanted, halt = context.WithCancel(ctx) // over when the consumer has stopped: what runs may end, nothing more begins
+		defer halt()
+	}
 	f := newFunnel(halt)
 	results := make([]*call, len(calls))
 	for i, fc := range calls {
 		results[i] = s.newCall(ctx, table, fc, approvals[fc.ID], f.yield)
+		if n := s.calls + i; n >= s.cfg.Limits.CallsPerStep {
+			results[i].late = &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of a step: at most %d are run", n+1, s.cfg.Limits.CallsPerStep)}
+		}
 	}
-	first := s.calls
 	s.calls += len(calls)
-	late := make([]*CallError, len(calls)) // why a call was not begun
-	slots := make(chan struct{}, s.cfg.Limits.Parallel)
 	go func() {
 		defer close(f.items)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		for i, c := range results {
-			if n := first + i; n >= s.cfg.Limits.CallsPerStep {
-				late[i] = &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("call %d of a step: at most %d are run", n+1, s.cfg.Limits.CallsPerStep)}
-				continue
-			}
-			select {
-			case slots <- struct{}{}:
-			case <-wanted.Done():
-				late[i] = gaveUp(wanted)
-				continue
-			}
-			do := func() {
-				defer func() { <-slots }()
-				roomy(c.do)
-			}
-			if i == len(results)-1 {
-				do() // here: there is nothing left to begin
-			} else {
-				wg.Go(do)
-			}
-		}
+		s.begin(wanted, results)
 	}()
 	served := false
 	defer func() {
 		if !served { // the consumer panics: what has happened is stored all the same
-			s.watched("results of calls", func() { s.show(ctx, s.joined(ctx, results, late)) })
+			s.watched("results of calls", func() { s.show(ctx, s.joined(ctx, results)) })
 		}
 	}()
 	f.serve(s.yield)
 	served = true
-	return s.joined(ctx, results, late)
+	return s.joined(ctx, results)
 }
 
 // joined ends the calls that were not begun and merges all.
-func (s *step) joined(ctx context.Context, results []*call, late []*CallError) *batch {
-	for i, err := range late {
+func (s *step) joined(ctx context.Context, results []*call) *batch {
+	for _, c := range results {
 		switch {
-		case err == nil:
-		case results[i].staysOpen(err):
-			results[i].leaveOpen(err)
+		case c.late == nil:
+		case c.staysOpen(c.late):
+			c.leaveOpen(c.late)
 		default:
-			results[i].refuse(err)
+			c.refuse(c.late)
 		}
 	}
 	return s.merge(ctx, results)
+}
+
+// begin makes the calls that are not late, in their order, and returns when all have ended. Those
+// that wait for others when ctx ends are late.
+func (s *step) begin(ctx context.Context, calls []*call) {
+	if len(calls) == 1 {
+		if calls[0].late == nil {
+			roomy(calls[0].do)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, s.cfg.Limits.Parallel)
+	for i, c := range calls {
+		if c.late != nil {
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			c.late = gaveUp(ctx)
+			continue
+		}
+		do := func() {
+			defer func() { <-slots }()
+			roomy(c.do)
+		}
+		if i == len(calls)-1 {
+			do() // here: there is nothing left to begin
+		} else {
+			wg.Go(do)
+		}
+	}
 }
 
 // roomy runs f on a stack that has been grown for what a call or a guard takes. A goroutine
@@ -143,10 +158,12 @@ func gaveUp(ctx context.Context) *CallError {
 type call struct {
 	*step
 	ctx      context.Context
+	past     context.Context // ctx without its end, for what is recorded
 	fc       *genai.FunctionCall
 	tool     Tool // nil: there is none of that name
 	table    *toolTable
 	approval *approval
+	late     *CallError // why it is not begun
 	info     CallInfo
 	began    time.Time
 
@@ -172,7 +189,7 @@ type call struct {
 }
 
 func (s *step) newCall(ctx context.Context, table *toolTable, fc *genai.FunctionCall, ap *approval, emit yieldFunc) *call {
-	c := &call{step: s, ctx: ctx, fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}}
+	c := &call{step: s, ctx: ctx, past: context.WithoutCancel(ctx), fc: fc, table: table, approval: ap, began: time.Now(), acts: &actions{}}
 	if tool, spec := table.lookup(fc.Name); tool != nil && executable(tool) {
 		c.tool, c.spec = tool, spec
 	} else {
@@ -416,7 +433,7 @@ func (c *call) judgeDocument(response map[string]any, foreign bool) (_ map[strin
 		if rewritten, denied = c.askAboutResult(doc); denied != nil {
 			return nil, nil, denied
 		}
-	} else {
+	} else if c.cfg.Observer.Decided != nil {
 		c.observe(allowed(abi.PhaseResult))
 	}
 	if !foreign && string(rewritten) == string(doc) {
@@ -441,7 +458,7 @@ func (c *call) askAboutResult(doc json.RawMessage) (json.RawMessage, *denial) {
 		}
 	}
 	// What has happened is judged even when the run has ended since.
-	rewritten, _, d, err := c.judge(context.WithoutCancel(c.ctx), q, doc, c.grants, func(json.RawMessage) *abi.Approval { return c.approved(q.Call.Args) }, func(doc json.RawMessage) error {
+	rewritten, _, d, err := c.judge(c.past, q, doc, c.grants, func(json.RawMessage) *abi.Approval { return c.approved(q.Call.Args) }, func(doc json.RawMessage) error {
 		if len(doc) == 0 || doc[0] != '{' {
 			return errors.New("result: want an object")
 		}
@@ -487,7 +504,7 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	id := session.CallID{Run: c.id, Call: c.fc.ID, Attempt: c.attempt(c.fc.ID)}
 	rec := c.record("call.intent", c.fc.Name)
 	rec.Call, rec.Module, rec.ArgsSHA256 = c.fc.ID, c.spec.Module, c.info.ArgsSHA256
-	if err := c.audit(c.ctx, rec); err != nil {
+	if err := c.audit(c.past, rec); err != nil {
 		return nil, &CallError{Code: abi.StorageUnavailable, Err: err}
 	}
 	if err := c.store.BeginCall(c.ctx, session.Call{Session: c.key, ID: id, Agent: c.agent.Name, Tool: c.fc.Name,
@@ -500,7 +517,7 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 	c.begun = true
 	if err := c.lastLook(); err != nil {
 		end := session.CallEnd{State: session.CallDenied, Code: string(err.Code), Ended: c.cfg.Now()}
-		if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
+		if err := c.store.EndCall(c.past, c.key, id, end); err != nil {
 			return nil, &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
 		}
 		return nil, &denial{err: err}
@@ -525,7 +542,7 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 		err = &CallError{Code: abi.OutcomeUnknown, Err: err, Receipt: c.receipt}
 	}
 	end.Code = string(codeOf(err))
-	if err := c.store.EndCall(context.WithoutCancel(c.ctx), c.key, id, end); err != nil {
+	if err := c.store.EndCall(c.past, c.key, id, end); err != nil {
 		return nil, &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
 	}
 	if err != nil {
@@ -537,7 +554,7 @@ func (c *call) handle(args json.RawMessage) (map[string]any, error) {
 // spentElsewhere is the end of a call whose approval another run has spent: that run
 // makes the call and shows its result.
 func (c *call) spentElsewhere(err error) error {
-	if err := c.audit(c.ctx, refusalRecord(c.approval.question, c.by, abi.ConfirmationDecided, err.Error())); err != nil {
+	if err := c.audit(c.past, refusalRecord(c.approval.question, c.by, abi.ConfirmationDecided, err.Error())); err != nil {
 		return &denial{err: &CallError{Code: abi.StorageUnavailable, Err: err}}
 	}
 	return &denial{err: &CallError{Code: abi.ConfirmationDecided, Err: err}, silent: true}
@@ -553,7 +570,7 @@ func (c *call) lastLook() *CallError {
 	if c.spends == "" {
 		return nil
 	}
-	if err := c.audit(c.ctx, questionRecord("confirmation.used", c.approval.question, c.approval.question.By)); err != nil {
+	if err := c.audit(c.past, questionRecord("confirmation.used", c.approval.question, c.approval.question.By)); err != nil {
 		return &CallError{Code: abi.StorageUnavailable, Err: err}
 	}
 	return nil
@@ -709,7 +726,7 @@ func (c *call) finish(response map[string]any, err error, silent bool) {
 	if err != nil {
 		rec.Why = err.Error()
 	}
-	if err := c.audit(c.ctx, rec); err != nil {
+	if err := c.audit(c.past, rec); err != nil {
 		failed := &CallError{Code: abi.StorageUnavailable, Err: err}
 		c.withhold(failed)
 		c.ended.Code, c.ended.Err, c.ended.Response = failed.Code, failed, c.response

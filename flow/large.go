@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -54,7 +53,7 @@ func (c *call) keepWhole(doc json.RawMessage) (map[string]any, *denial) {
 	if len(short) > MaxShown {
 		return nil, c.tooLarge(len(short), MaxShown, nil)
 	}
-	version, err := c.cfg.Artifacts.Save(context.WithoutCancel(c.ctx), c.key, name, genai.NewPartFromBytes(doc, "application/json"))
+	version, err := c.cfg.Artifacts.Save(c.past, c.key, name, genai.NewPartFromBytes(doc, "application/json"))
 	if err == nil {
 		err = c.acts.change(func(a *session.Actions) {
 			if a.ArtifactDelta == nil {

@@ -395,7 +395,10 @@ func (r *Runner) audit(ctx context.Context, rec audit.Record) error {
 	if r.cfg.Audit == nil {
 		return nil
 	}
-	if err := r.cfg.Audit.Append(context.WithoutCancel(ctx), rec); err != nil {
+	if ctx.Done() != nil { // else it is one that does not end, as it should be
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := r.cfg.Audit.Append(ctx, rec); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	return nil

@@ -109,6 +109,7 @@ func (a *arena) bytes(at, n int64) []byte { return a.region.bytes(a.size)[at : a
 // open opens a window on n bytes of the arena, which for the guest begin with address base.
 func (a *arena) open(window int, base uint64, at, n int64) {
 	w := &a.windows[window]
+	w.open = true
 	w.at.Set(uint64(at))
 	w.base.Set(base)
 	w.ones.Set(uint64(n))
@@ -116,12 +117,17 @@ func (a *arena) open(window int, base uint64, at, n int64) {
 }
 
 // A window is the part of an arena that package meter describes.
-type window struct{ at, base, ones, wides api.MutableGlobal }
+type window struct {
+	at, base, ones, wides api.MutableGlobal
+	open                  bool
+}
 
 // close makes the guest ask for the next byte.
 func (w *window) close() {
-	w.at.Set(0)
-	w.base.Set(0)
+	if !w.open {
+		return
+	}
+	w.open = false
 	w.ones.Set(0)
 	w.wides.Set(0)
 }
@@ -149,7 +155,7 @@ func (e *Engine) newArena(ctx context.Context, most int64) (*arena, error) {
 		part := func(name string) api.MutableGlobal {
 			return a.module.ExportedGlobal(meter.Window(i, name)).(api.MutableGlobal)
 		}
-		a.windows[i] = window{part(meter.At), part(meter.Base), part(meter.Ones), part(meter.Wides)}
+		a.windows[i] = window{at: part(meter.At), base: part(meter.Base), ones: part(meter.Ones), wides: part(meter.Wides)}
 	}
 	return a, nil
 }

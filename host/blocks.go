@@ -63,10 +63,13 @@ func (b *blocks) alloc(n uint64) uint64 {
 func (b *blocks) put(data []byte) uint64 {
 	h := b.alloc(uint64(len(data)))
 	if h != 0 {
-		copy(b.bytes(&b.list[len(b.list)-1]), data)
+		copy(b.bytes(b.last()), data)
 	}
 	return h
 }
+
+// last returns the block that was made last, until the next one is.
+func (b *blocks) last() *block { return &b.list[len(b.list)-1] }
 
 // bytes returns the bytes of a block, until the next one is made.
 func (b *blocks) bytes(e *block) []byte {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -34,7 +35,20 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 		return nil, failure
 	}
 	receipt.Code = abi.OK
-	return &Reply{Output: f.output, Receipt: receipt}, nil
+	reply := &Reply{Output: f.output, Receipt: receipt}
+	f.forget()
+	return reply, nil
+}
+
+// frames are those that were forgotten.
+var frames = sync.Pool{New: func() any { return new(frame) }}
+
+// forget ends the use of a frame, which another call may have if nobody else knows it.
+func (f *frame) forget() {
+	if !f.lent {
+		*f = frame{}
+		frames.Put(f)
+	}
 }
 
 // A frame is the state of one call. Host functions find it in the context, so
@@ -48,6 +62,9 @@ type frame struct {
 	wall    time.Duration
 	stopped bool // that clock
 	expired bool // the time was up, or the caller had given up, when it was stopped
+
+	turn     bool // the frame has a turn of a guard
+	returned bool // the export did
 
 	instance *instance // nil until there is one
 	memory   memory
@@ -63,7 +80,8 @@ type frame struct {
 type frameKey struct{}
 
 func newFrame(ctx context.Context, m *Module, c *Call) *frame {
-	f := &frame{module: m}
+	f := frames.Get().(*frame)
+	f.module = m
 	f.open(ctx, c, m)
 	f.memory.limit = f.limits.MemoryBytes
 	f.extism.blocks.memory = &f.memory
@@ -78,24 +96,46 @@ func (m *Module) report(level slog.Level, message string, args ...any) {
 
 // run makes an instance, calls the export and says why there is no output.
 func (f *frame) run() (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = f.bug(r, debug.Stack())
-		}
-		f.stopClock()
-	}()
 	m := f.module
 	ready, err := m.engine.enter(m.code)
 	if err != nil {
 		return &abort{abi.Cancelled, err.Error()}
 	}
 	defer m.engine.leave(m.code)
+	defer func() {
+		if r := recover(); r != nil {
+			err = f.bug(r, debug.Stack())
+		}
+	}()
 	if !ready {
 		if err := m.engine.bringBack(f.parent, m); err != nil {
 			return err
 		}
 	}
-	defer f.logs.flush()
+	defer f.leave()
+	return f.attempt()
+}
+
+// leave ends what attempt has begun.
+func (f *frame) leave() {
+	defer func() {
+		if f.turn {
+			<-f.module.engine.judging
+		}
+		f.logs.flush()
+	}()
+	f.stopClock()
+	if f.instance != nil {
+		f.fuel.used = f.spent()
+	}
+	if p := f.module.probe; p != nil && f.live {
+		p.tell(f)
+	}
+	f.putInstance()
+}
+
+func (f *frame) attempt() error {
+	m := f.module
 	if !m.entries[f.call.Export] {
 		return &abort{abi.ModuleABI, fmt.Sprintf("no export %q that can be called", printable(f.call.Export, 80))}
 	}
@@ -105,36 +145,25 @@ func (f *frame) run() (err error) {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
-	turn := false
-	defer func() {
-		if turn {
-			<-m.engine.judging
-		}
-	}()
 	if f.guard && f.hasImage() { // then guards that take turns take the same instances, too
 		if err := f.takeTurn(); err != nil {
 			return err
 		}
-		turn = true
 	}
-	f.startClock(time.Now(), f.limits.Startup)
-	returned := false
-	defer func() {
-		if f.instance != nil {
-			f.fuel.used = f.spent()
+	now := time.Now()
+	if !f.takeIdle(now) {
+		f.startClock(now, f.limits.Startup)
+		if err := f.getInstance(); err != nil {
+			return err
 		}
-		f.putInstance(returned)
-	}()
-	if err := f.getInstance(); err != nil {
-		return err
+		now = f.stopClock()
+		f.wall = 0
 	}
-	now := f.stopClock()
-	f.wall = 0
-	if f.guard && !turn { // code of the guest's ran before, which is not to keep others waiting
+	if f.guard && !f.turn { // code of the guest's ran before, which is not to keep others waiting
 		if err := f.takeTurn(); err != nil {
 			return err
 		}
-		turn, now = true, time.Now()
+		now = time.Now()
 	}
 	f.startClock(now, f.limits.Wall)
 	f.fill(f.limits.Fuel)
@@ -142,10 +171,9 @@ func (f *frame) run() (err error) {
 	f.live = true
 	if m.probe != nil {
 		m.probe.arm(f)
-		defer m.probe.tell(f)
 	}
 	code, err := f.invoke(f.call.Export)
-	returned = err == nil
+	f.returned = err == nil
 	f.stopClock()
 	switch {
 	case err != nil:
@@ -166,11 +194,13 @@ func (f *frame) run() (err error) {
 func (f *frame) takeTurn() error {
 	select {
 	case f.module.engine.judging <- struct{}{}:
+		f.turn = true
 		return nil
 	default:
 	}
 	select {
 	case f.module.engine.judging <- struct{}{}:
+		f.turn = true
 		return nil
 	case <-f.parent.Done():
 		return &abort{abi.Cancelled, "the caller gave up before the guard could run"}
@@ -203,8 +233,11 @@ func (f *frame) stopClock() time.Time {
 	return now
 }
 
-// invoke calls one export and returns its code.
+// invoke calls one export and returns its code, unless the caller has given up.
 func (f *frame) invoke(export string) (int32, error) {
+	if f.parent.Err() != nil {
+		return 0, f.timeUp()
+	}
 	f.instance.depth.Set(uint64(f.limits.Depth))
 	return f.instance.call(f.ctx, export)
 }

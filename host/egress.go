@@ -152,7 +152,7 @@ func (u *use) hop(wire wire, h *hop) (*http.Response, *refusal) {
 		return nil, refuse(abi.EgressLimit, "http: more than %d requests", u.limits.HTTPRequests)
 	}
 	u.http.requests++
-	addrs, err := wire.resolve(u.ctx, h)
+	addrs, err := wire.resolve(u.lend(), h)
 	if err != nil {
 		return nil, u.noAnswer(h, err)
 	}
@@ -185,7 +185,7 @@ func (u *use) hop(wire wire, h *hop) (*http.Response, *refusal) {
 		}
 		u.used = listed(u.used, s.need)
 	}
-	response, err := wire.send(u.ctx, h, addrs)
+	response, err := wire.send(u.lend(), h, addrs)
 	if err != nil {
 		return nil, u.noAnswer(h, err)
 	}

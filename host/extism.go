@@ -107,7 +107,11 @@ var extismFunctions = []function{
 		if s[0] <= uint64(f.memory.limit) { // else there is nothing to do
 			f.charge(s[0])
 		}
-		s[0] = f.extism.blocks.alloc(s[0])
+		x := &f.extism
+		if s[0] = x.blocks.alloc(s[0]); s[0] != 0 && x.blocks.arena != nil { // it will be written next
+			e := x.blocks.last()
+			x.blocks.arena.open(meter.Store, e.base, e.at, e.size)
+		}
 	}},
 	{"free", "I:", counted, func(f *frame, _ api.Memory, s []uint64) { f.extism.free(s[0]) }},
 	{"length", "I:I", 0, extismLength},
@@ -124,7 +128,10 @@ var extismFunctions = []function{
 	{"store_u64", "II:", 0, func(f *frame, _ api.Memory, s []uint64) {
 		binary.LittleEndian.PutUint64(f.extism.look(meter.Store, s[0], 8), s[1])
 	}},
-	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = uint64(len(f.extism.input())) }},
+	{"input_length", ":I", 0, func(f *frame, _ api.Memory, s []uint64) {
+		f.extism.openInput() // it will be read next
+		s[0] = uint64(len(f.extism.input()))
+	}},
 	{"input_offset", ":I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputBlock() }},
 	{"input_load_u8", "I:i", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) & 0xff }},
 	{"input_load_u64", "I:I", 0, func(f *frame, _ api.Memory, s []uint64) { s[0] = f.extism.inputWord(s[0]) }},
@@ -208,16 +215,22 @@ func (x *extism) look(window int, a, n uint64) []byte {
 	return b
 }
 
+// openInput opens the window on the input, for guests that have one.
+func (x *extism) openInput() {
+	if x.blocks.arena == nil {
+		return
+	}
+	if h := x.inputBlock(); h != 0 {
+		if e := x.blocks.find(h); e != nil {
+			x.blocks.arena.open(meter.Input, 0, e.at+int64(h-e.base), int64(x.inputLen))
+		}
+	}
+}
+
 // inputWord returns eight bytes of the input from index i. Behind its end are
 // zeros.
 func (x *extism) inputWord(i uint64) uint64 {
-	if a := x.blocks.arena; a != nil {
-		if h := x.inputBlock(); h != 0 {
-			if e := x.blocks.find(h); e != nil {
-				a.open(meter.Input, 0, e.at+int64(h-e.base), int64(x.inputLen))
-			}
-		}
-	}
+	x.openInput()
 	in := x.input()
 	if i >= uint64(len(in)) {
 		return 0

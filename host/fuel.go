@@ -50,10 +50,10 @@ func installMeter(ctx context.Context, runtime wazero.Runtime) error {
 	return err
 }
 
-// fill begins the count with a limit.
+// fill begins the count with a limit, and grants the first slice.
 func (f *frame) fill(limit int64) {
-	f.fuel = fuel{limit: limit}
-	f.instance.fuel.Set(0)
+	f.fuel = fuel{limit: limit, granted: min(sliceFuel, limit)}
+	f.instance.fuel.Set(uint64(f.fuel.granted))
 }
 
 // refill ends the call if the guest is too deep, has used its fuel or has no time
@@ -62,17 +62,15 @@ func (f *frame) refill() {
 	if int64(f.instance.depth.Get()) < 0 {
 		panic(&abort{abi.GuestStack, fmt.Sprintf("calls within calls: more frames than %d", f.limits.Depth)})
 	}
-	if f.fuel.granted > 0 && int64(f.instance.fuel.Get()) >= 0 {
+	if int64(f.instance.fuel.Get()) >= 0 {
 		// Within a long instruction. Others do not take turns there: guests that all fill their
 		// memory would all have it at once.
 		f.checkTime()
 		return
 	}
-	if f.fuel.granted > 0 {
-		// The garbage collector and others need not wait until the scheduler takes the
-		// processor away.
-		runtime.Gosched()
-	}
+	// The garbage collector and others need not wait until the scheduler takes the
+	// processor away.
+	runtime.Gosched()
 	f.checkTime()
 	used := f.spent()
 	if used > f.fuel.limit {

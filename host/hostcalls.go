@@ -60,7 +60,7 @@ var callFunctions = []hostFunction{
 		if no := u.permit(h.Need, u.grants().StateRead(r.Key), u.call.Access.State != nil); no != nil {
 			return nil, no
 		}
-		value, found, err := u.call.Access.State.Get(u.ctx, r.Key)
+		value, found, err := u.call.Access.State.Get(u.lend(), r.Key)
 		switch {
 		case err != nil:
 			return nil, u.broken("state_get", err)
@@ -102,7 +102,7 @@ var callFunctions = []hostFunction{
 		if full := u.store("state_set", total); full != nil {
 			return nil, full
 		}
-		if err := u.call.Access.State.Set(u.ctx, r.Values); err != nil {
+		if err := u.call.Access.State.Set(u.lend(), r.Values); err != nil {
 			return nil, u.broken("state_set", err)
 		}
 		return nil, nil
@@ -115,7 +115,7 @@ var callFunctions = []hostFunction{
 		if u.guard || !u.live || u.call.Access.Artifacts == nil {
 			return nil, missing(h.Need)
 		}
-		all, err := u.call.Access.Artifacts.List(u.ctx)
+		all, err := u.call.Access.Artifacts.List(u.lend())
 		if err != nil {
 			return nil, u.broken("artifact_list", err)
 		}
@@ -148,7 +148,7 @@ var callFunctions = []hostFunction{
 		if no := u.permit(h.Need, u.grants().ArtifactRead(r.Name), u.call.Access.Artifacts != nil); no != nil {
 			return nil, no
 		}
-		data, err := u.call.Access.Artifacts.Read(u.ctx, r.Name, r.Version, r.Offset, abi.MaxChunk)
+		data, err := u.call.Access.Artifacts.Read(u.lend(), r.Name, r.Version, r.Offset, abi.MaxChunk)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return nil, refuse(abi.NotFound, "artifact %s: no version %d", r.Name, r.Version)
@@ -175,7 +175,7 @@ var callFunctions = []hostFunction{
 		if full := u.store("artifact_save", int64(len(body))); full != nil {
 			return nil, full
 		}
-		version, err := u.call.Access.Artifacts.Save(u.ctx, r.Name, r.Type, body)
+		version, err := u.call.Access.Artifacts.Save(u.lend(), r.Name, r.Type, body)
 		if err != nil {
 			return nil, u.broken("artifact_save", err)
 		}
@@ -196,7 +196,7 @@ var callFunctions = []hostFunction{
 		if full := u.store("emit", int64(len(r.Chunk))); full != nil {
 			return nil, full
 		}
-		if err := u.call.Access.Emit(u.ctx, r.Chunk); err != nil {
+		if err := u.call.Access.Emit(u.lend(), r.Chunk); err != nil {
 			u.checkTime()
 			panic(&abort{abi.Cancelled, "emit: " + err.Error()})
 		}

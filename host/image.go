@@ -52,6 +52,16 @@ const (
 	longRestart  = time.Minute
 )
 
+// takeIdle gets the frame an instance that was set back and waits for a call, if there is one.
+func (f *frame) takeIdle(now time.Time) bool {
+	inst := f.module.code.engine.pool.takeIdle(f.module.code, f.profile(), now)
+	if inst == nil {
+		return false
+	}
+	inst.give(f)
+	return true
+}
+
 // getInstance gets the frame an instance in the state that a call begins with: one that was set
 // back, a new one with an image, or a new one in which the guest has begun anew.
 func (f *frame) getInstance() error {
@@ -71,7 +81,7 @@ func (f *frame) getInstance() error {
 		select {
 		case img.making <- struct{}{}:
 			defer func() { <-img.making }()
-		case <-f.ctx.Done():
+		case <-f.lend().Done():
 			return f.timeUp()
 		}
 		if inst, made = p.take(img, f.started); !made {
@@ -173,14 +183,14 @@ func (f *frame) runFirst() (inst *instance, err error) {
 
 // putInstance ends the frame's use of its instance, which another call may have if nothing
 // went wrong in it.
-func (f *frame) putInstance(returned bool) {
+func (f *frame) putInstance() {
 	inst := f.instance
 	if inst == nil {
 		return
 	}
 	f.instance = nil
 	img := inst.image
-	again := img != nil && returned && !inst.module.IsClosed() && img.restore(inst)
+	again := img != nil && f.returned && !inst.module.IsClosed() && img.restore(inst)
 	if !again {
 		inst.close()
 	}

@@ -74,7 +74,7 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	inst := &instance{code: c, exports: map[string]*export{}}
 	// No code of the guest runs here: the meter took the start function out.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
-	ctx := context.Context(f.ctx)
+	ctx := f.lend()
 	var err error
 	most := f.limits.MemoryBytes &^ (wasmPage - 1)
 	if c.memory {

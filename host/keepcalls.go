@@ -20,7 +20,7 @@ var keepFunctions = []hostFunction{
 		if no != nil {
 			return nil, no
 		}
-		value, found, err := kv.Get(u.ctx, r.Key)
+		value, found, err := kv.Get(u.lend(), r.Key)
 		switch {
 		case err != nil:
 			return nil, u.kvFailed(h, err)
@@ -44,7 +44,7 @@ var keepFunctions = []hostFunction{
 		if full := u.store("kv_set", int64(len(r.Key)+len(r.Value))); full != nil {
 			return nil, full
 		}
-		return nil, u.kvFailed(h, kv.Set(u.ctx, r.Key, r.Value, ttl(r.TTLMillis)))
+		return nil, u.kvFailed(h, kv.Set(u.lend(), r.Key, r.Value, ttl(r.TTLMillis)))
 	}},
 	{"kv_delete", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVKey
@@ -55,7 +55,7 @@ var keepFunctions = []hostFunction{
 		if no != nil {
 			return nil, no
 		}
-		return nil, u.kvFailed(h, kv.Delete(u.ctx, r.Key))
+		return nil, u.kvFailed(h, kv.Delete(u.lend(), r.Key))
 	}},
 	{"kv_add", 0, func(u *use, h *HostCall, request, _ []byte) ([]byte, *refusal) {
 		var r abi.KVAdd
@@ -72,7 +72,7 @@ var keepFunctions = []hostFunction{
 		if full := u.store("kv_add", int64(len(r.Key))); full != nil {
 			return nil, full
 		}
-		count, added, err := kv.Add(u.ctx, r.Key, r.N, r.Most, ttl(r.TTLMillis))
+		count, added, err := kv.Add(u.lend(), r.Key, r.N, r.Most, ttl(r.TTLMillis))
 		if err != nil {
 			return nil, u.kvFailed(h, err)
 		}
@@ -90,7 +90,7 @@ var keepFunctions = []hostFunction{
 		if len(r.Query) > abi.MaxQueryBytes {
 			return nil, refuse(abi.ArgsInvalid, "memory_search: query of %d bytes exceeds %d", len(r.Query), abi.MaxQueryBytes)
 		}
-		found, err := u.call.Access.Memory.Search(u.ctx, r.Query)
+		found, err := u.call.Access.Memory.Search(u.lend(), r.Query)
 		if err != nil {
 			return nil, u.broken("memory_search", err)
 		}

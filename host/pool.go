@@ -105,6 +105,21 @@ func (p *pool) drop(img *image, d *dropped) {
 	p.images = slices.Delete(p.images, i, i+1)
 }
 
+// takeIdle is take where an instance waits for a call; else it is nil, and the caller is no user.
+func (p *pool) takeIdle(c *code, of profile, now time.Time) *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	img := c.images[of]
+	if img == nil || len(img.idle) == 0 {
+		return nil
+	}
+	img.users++
+	img.used = now
+	inst := img.idle[len(img.idle)-1]
+	p.unlink(inst)
+	return inst
+}
+
 // forget drops all images of a code, which nobody uses.
 func (p *pool) forget(c *code) {
 	p.mu.Lock()

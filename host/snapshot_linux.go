@@ -50,6 +50,7 @@ type snapshot struct {
 	fd   int
 	size int
 	data []byte // mapped for reading
+	zero []bool // pages that are; to read them would make them take memory
 }
 
 // takeSnapshot copies memory, whose length is a multiple of a page's.
@@ -69,11 +70,12 @@ func takeSnapshot(memory []byte) (*snapshot, error) {
 	if err := unix.Ftruncate(s.fd, int64(s.size)); err != nil {
 		return fail("ftruncate", err)
 	}
-	zero := make([]byte, pageSize)
+	s.zero = make([]bool, s.size/pageSize)
 	for at := 0; at < s.size; at += pageSize {
 		page := memory[at : at+pageSize]
-		if bytes.Equal(page, zero) {
-			continue // a hole
+		if bytes.Equal(page, zeros) {
+			s.zero[at/pageSize] = true // a hole
+			continue
 		}
 		if n, err := unix.Pwrite(s.fd, page, int64(at)); err != nil || n != pageSize {
 			return fail("write", errors.Join(err, fmt.Errorf("%d bytes at %d", n, at)))
@@ -141,17 +143,22 @@ func (s *snapshot) restore(r *region, size int64, pages *pageMap, sweep bool) (k
 			}
 			from := at + i*pageSize
 			page := memory[from:][:pageSize]
-			switch {
-			case from >= s.size:
+			if from >= s.size {
 				clear(page)
-			case sweep && bytes.Equal(page, s.data[from:][:pageSize]):
-				if err := madvise(page); err != nil {
-					return 0, err
-				}
-				kept -= int64(pageSize)
-			default:
-				copy(page, s.data[from:])
+				continue
 			}
+			want := zeros
+			if !s.zero[from/pageSize] {
+				want = s.data[from:][:pageSize]
+			}
+			if !sweep || !bytes.Equal(page, want) {
+				copy(page, want)
+				continue
+			}
+			if err := madvise(page); err != nil {
+				return 0, err
+			}
+			kept -= int64(pageSize)
 		}
 	}
 	return kept, nil
@@ -190,6 +197,7 @@ func written(entry uint64) bool {
 
 var (
 	pageSize       = os.Getpagesize()
+	zeros          = make([]byte, pageSize)
 	pageMapBuffers = sync.Pool{New: func() any { return new([pageMapChunk * 8]byte) }}
 )
 

@@ -278,7 +278,7 @@ func (f *frame) sleep(d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-f.ctx.Done():
+	case <-f.lend().Done():
 		f.checkTime()
 	}
 }

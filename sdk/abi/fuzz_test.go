@@ -38,7 +38,7 @@ func FuzzCanonical(f *testing.F) {
 		out, err := Canonical(in)
 		if err != nil {
 			documented := errors.Is(err, ErrDuplicate) || !utf8.Valid(in)
-			for _, rule := range []string{"lone surrogate", "nesting exceeds"} {
+			for _, rule := range []string{"lone surrogate", "nesting exceeds", "number past all floats"} {
 				documented = documented || strings.Contains(err.Error(), rule)
 			}
 			if json.Valid(in) && !documented {
@@ -60,6 +60,9 @@ func FuzzCanonical(f *testing.F) {
 		v, err := Unmarshal(in)
 		if want := decoded(t, out); err != nil || !reflect.DeepEqual(v, want) {
 			t.Fatalf("%q is decoded as %#v, error %v; encoding/json makes it %#v", in, v, err, want)
+		}
+		if back, err := Marshal(v); err != nil || !bytes.Equal(back, out) {
+			t.Fatalf("%q is encoded as %q, error %v; want %q", in, back, err, out)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -85,6 +86,81 @@ func (q *Question) SetDocument(doc json.RawMessage) {
 	case PhaseResult:
 		q.Result = doc
 	}
+}
+
+// appendTo appends q in canonical form, as reflection would: every guard is asked one. It is false
+// for what is rare and left to that.
+func (q *Question) appendTo(out []byte) (_ []byte, ok bool) {
+	if q == nil || q.Facts.Approved != nil || len(q.Facts.SecretHits) > 0 {
+		return nil, false
+	}
+	ok = true
+	text := func(key, s string) {
+		out = appendText(append(out, key...), s)
+		ok = ok && utf8.ValidString(s)
+	}
+	given := func(key, s string) {
+		if s != "" {
+			text(key, s)
+		}
+	}
+	document := func(key string, doc json.RawMessage, depth int) {
+		if len(doc) == 0 || !ok {
+			return
+		}
+		p := parser{in: doc}
+		var err error
+		if out, err = p.value(append(out, key...), depth); err == nil {
+			p.space()
+		}
+		ok = err == nil && p.pos == len(doc)
+	}
+	list := func(key string, all []string) {
+		if len(all) == 0 {
+			return
+		}
+		out = append(out, key...)
+		for i, s := range all {
+			text([]string{"[", ","}[min(i, 1)], s)
+		}
+		out = append(out, ']')
+	}
+	text(`{"agent":`, q.Agent)
+	given(`,"app":`, q.App)
+	if c := q.Call; c != nil {
+		ok = ok && len(c.Args) > 0 // else it is null
+		document(`,"call":{"args":`, c.Args, 3)
+		given(`,"definition_sha256":`, c.DefinitionSHA256)
+		text(`,"effects":`, string(c.Effects))
+		text(`,"id":`, c.ID)
+		out = strconv.AppendBool(append(out, `,"known":`...), c.Known)
+		given(`,"module":`, c.Module)
+		text(`,"tool":`, c.Tool)
+		out = append(out, '}')
+	}
+	text(`,"document_sha256":`, q.DocumentSHA256)
+	out = strconv.AppendInt(append(out, `,"format":`...), int64(q.Format), 10)
+	list(`,"grants":`, q.Grants)
+	text(`,"guard":`, q.Guard)
+	text(`,"kind":`, string(q.Kind))
+	document(`,"message":`, q.Message, 2)
+	text(`,"nonce":`, q.Nonce)
+	text(`,"now":`, q.Now)
+	if q.Partial {
+		out = append(out, `,"partial":true`...)
+	}
+	text(`,"phase":`, string(q.Phase))
+	document(`,"request":`, q.Request, 2)
+	document(`,"response":`, q.Response, 2)
+	document(`,"result":`, q.Result, 2)
+	text(`,"run":`, q.Run)
+	text(`,"session":`, q.Session)
+	document(`,"settings":`, q.Settings, 2)
+	out = strconv.AppendInt(append(out, `,"step":`...), int64(q.Step), 10)
+	given(`,"tenant":`, q.Tenant)
+	text(`,"user":{"id":`, q.User.ID)
+	list(`,"roles":`, q.User.Roles)
+	return append(out, "}}"...), ok
 }
 
 // DryQuestion returns what a guard must be able to judge in a phase before it is

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // MaxDepth is the deepest nesting of what somebody says: arguments of a call, a result
@@ -123,6 +126,9 @@ func Unmarshal(data []byte) (any, error) {
 // as NaN, and for what Canonical refuses. Bytes of a Go string that are no UTF-8
 // become U+FFFD, as encoding/json has it.
 func Marshal(v any) ([]byte, error) {
+	if out, ok := appendGeneric(make([]byte, 0, 64), v, 1); ok {
+		return out, nil
+	}
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
 	e.SetEscapeHTML(false)
@@ -130,6 +136,71 @@ func Marshal(v any) ([]byte, error) {
 		return nil, err
 	}
 	return Canonical(buf.Bytes())
+}
+
+// appendGeneric appends a value as Unmarshal returns it, or a question, in canonical form. It is false for any
+// other, and for what Canonical refuses or encoding/json replaces.
+func appendGeneric(out []byte, v any, depth int) (_ []byte, ok bool) {
+	if depth > MaxNesting+1 { // a value that holds itself, too
+		return nil, false
+	}
+	switch v := v.(type) {
+	case nil:
+		return append(out, "null"...), true
+	case bool:
+		return strconv.AppendBool(out, v), true
+	case string:
+		return appendText(out, v), utf8.ValidString(v)
+	case json.Number:
+		from := len(out)
+		p := parser{in: append(out, v...)[from:]}
+		if v == "" || v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+			return nil, false
+		}
+		out, err := p.number(out) // over itself
+		return out, err == nil && p.pos == len(p.in)
+	case []any:
+		if v == nil {
+			return append(out, "null"...), true
+		}
+		out = append(out, '[')
+		for i, e := range v {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			if out, ok = appendGeneric(out, e, depth+1); !ok {
+				return nil, false
+			}
+		}
+		return append(out, ']'), depth <= MaxNesting
+	case map[string]any:
+		if v == nil {
+			return append(out, "null"...), true
+		}
+		var room [8]string
+		names := room[:0]
+		for name := range v {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		out = append(out, '{')
+		for i, name := range names {
+			if !utf8.ValidString(name) {
+				return nil, false
+			}
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(appendText(out, name), ':')
+			if out, ok = appendGeneric(out, v[name], depth+1); !ok {
+				return nil, false
+			}
+		}
+		return append(out, '}'), depth <= MaxNesting
+	case *Question:
+		return v.appendTo(out)
+	}
+	return nil, false
 }
 
 // exactNames refuses member names that encoding/json would match to a field of

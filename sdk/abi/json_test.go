@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -201,6 +203,90 @@ func TestMarshal(t *testing.T) {
 			t.Errorf("%v: got %s, want an error", v, got)
 		}
 	}
+}
+
+// TestMarshalAgrees: what is written without reflection is what encoding/json writes, made canonical.
+func TestMarshalAgrees(t *testing.T) {
+	deep := func(n int) (v any) {
+		for range n {
+			v = []any{map[string]any{"a": v}}
+		}
+		return v
+	}
+	itself := map[string]any{}
+	itself["a"] = itself
+	for _, v := range []any{
+		nil, true, false, "", "a\"\\\b\f\n\r\t\x01\x7f\u2028<é😀", "\xff", "a\xc3", json.Number("0"), json.Number(""), json.Number("-0.0e+1"), json.Number("9007199254740993"),
+		json.Number("1e400"), json.Number("01"), json.Number("1 "), json.Number("x"), json.Number("-"), json.Number(strings.Repeat("9", 400)),
+		[]any(nil), map[string]any(nil), []any{}, map[string]any{}, []any{nil, []any{}, "x", json.Number("1")},
+		map[string]any{"b": json.Number("1"), "a": nil, "": "x", "\"": true, "é": []any{false}},
+		map[string]any{"\xff": "a", "\ufffd": "b"}, map[string]any{"\xff": "a"}, map[string]any{"a": 1.5, "b": 3},
+		deep(MaxNesting / 2), []any{deep(MaxNesting / 2)}, []any{[]any{}, deep(MaxNesting/2 - 1)}, []any{deep(MaxNesting/2 - 1), []any{[]any{}}}, itself,
+	} {
+		got, err := Marshal(v)
+		want, wantErr := reflected(v)
+		if string(got) != string(want) || (err == nil) != (wantErr == nil) {
+			t.Errorf("%.60q: %q, error %v; want %q, error %v", fmt.Sprint(v), got, err, want, wantErr)
+		}
+	}
+}
+
+// reflected is Marshal with nothing but encoding/json.
+func reflected(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return Canonical(data)
+}
+
+func lists(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+// TestQuestionsAgree: no member of a question is written otherwise than encoding/json would.
+func TestQuestionsAgree(t *testing.T) {
+	check := func(q *Question) {
+		t.Helper()
+		got, err := Marshal(q)
+		want, wantErr := reflected(q)
+		if string(got) != string(want) || (err == nil) != (wantErr == nil) {
+			t.Errorf("%s, error %v\nwant %s, error %v", got, err, want, wantErr)
+		}
+	}
+	check(nil)
+	check(&Question{})
+	all := &Question{Call: &CallFacts{}}
+	var fill func(v reflect.Value)
+	fill = func(v reflect.Value) {
+		for i := range v.NumField() {
+			f := v.Field(i)
+			values := []any{"x", "é\"<\xff", "", 7, -1, true, json.RawMessage(`{"b":[1,{"c":"<"}],"a":"\u00e9"}`), json.RawMessage(`null`), json.RawMessage(`[1`), json.RawMessage(`1 2`),
+				[]string{"b", "a\x01"}, []string{"\xff"}, []string{}, json.RawMessage(lists(MaxNesting - 2)),
+				json.RawMessage(lists(MaxNesting - 1)), json.RawMessage(lists(MaxNesting)), &Approval{By: "x"}, []SecretHit{{Name: "x"}}}
+			if f.Kind() == reflect.Struct {
+				fill(f)
+				continue
+			}
+			if f.Kind() == reflect.Pointer && !f.IsNil() {
+				fill(f.Elem())
+				continue
+			}
+			tried, was := false, reflect.ValueOf(f.Interface())
+			for _, value := range values {
+				if w := reflect.ValueOf(value); w.CanConvert(f.Type()) && (w.Kind() == f.Kind()) {
+					f.Set(w.Convert(f.Type()))
+					check(all)
+					tried = true
+				}
+			}
+			if !tried {
+				t.Errorf("no value of type %v was tried", f.Type())
+			}
+			f.Set(was)
+		}
+	}
+	fill(reflect.ValueOf(all).Elem())
+	all.Call.Args = json.RawMessage("{}")
+	fill(reflect.ValueOf(all).Elem())
 }
 
 func TestUnmarshalKeepsNumbers(t *testing.T) {

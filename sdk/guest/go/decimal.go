@@ -28,7 +28,10 @@ func ParseDecimal(text string) (Decimal, error) {
 		return Decimal{}, fmt.Errorf("decimal %q: not a number as JSON writes it", clip(text))
 	}
 	exponent := 0
-	if i := strings.IndexAny(rest, "eE"); i >= 0 {
+	for i := range len(rest) {
+		if rest[i] != 'e' && rest[i] != 'E' {
+			continue
+		}
 		e := rest[i+1:]
 		if e != "" && (e[0] == '+' || e[0] == '-') {
 			e = e[1:]
@@ -41,13 +44,23 @@ func ParseDecimal(text string) (Decimal, error) {
 			return Decimal{}, fmt.Errorf("decimal %q: exponent exceeds %d", clip(text), maxExponent)
 		}
 		rest = rest[:i]
+		break
 	}
 	whole, fraction, dotted := strings.Cut(rest, ".")
 	if !allDigits(whole) || dotted && !allDigits(fraction) || len(whole) > 1 && whole[0] == '0' {
 		return bad()
 	}
-	digits := strings.TrimLeft(whole+fraction, "0")
-	d := Decimal{text: text, digits: strings.TrimRight(digits, "0")}
+	digits := whole
+	if dotted {
+		digits += fraction
+	}
+	for digits != "" && digits[0] == '0' {
+		digits = digits[1:]
+	}
+	d := Decimal{text: text, digits: digits}
+	for d.digits != "" && d.digits[len(d.digits)-1] == '0' {
+		d.digits = d.digits[:len(d.digits)-1]
+	}
 	if d.digits != "" {
 		d.negative = negative
 		d.point = len(whole) + exponent - (len(whole) + len(fraction) - len(digits))
@@ -132,7 +145,14 @@ func plainInteger(text string) string {
 	return plain
 }
 
-func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func allDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
 
 // clip shortens text that stands in an error.
 func clip(s string) string {

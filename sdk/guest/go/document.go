@@ -122,7 +122,7 @@ func (d Document) MarshalJSON() ([]byte, error) {
 	case d.raw == nil:
 		return []byte("null"), nil
 	}
-	return d.raw, nil
+	return bytes.Clone(d.raw), nil // parts of it may be text that somebody has
 }
 
 // UnmarshalJSON makes d the document that data holds.

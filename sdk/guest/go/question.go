@@ -206,10 +206,18 @@ func encodeVerdict(v abi.Verdict) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
+// asItIs has the bytes that stand for themselves in a string of JSON.
+var asItIs = func() (t [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
 // appendText appends s as a JSON string in canonical form.
 func appendText(out []byte, s string) []byte {
 	i := 0
-	for i < len(s) && s[i] >= ' ' && s[i] < utf8.RuneSelf && s[i] != '"' && s[i] != '\\' {
+	for i < len(s) && asItIs[s[i]] {
 		i++
 	}
 	if i == len(s) {

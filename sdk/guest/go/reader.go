@@ -2,11 +2,14 @@ package guest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // A reader reads JSON that was checked before: the host's documents, which are
@@ -21,8 +24,9 @@ type reader struct {
 	i    int
 }
 
+// newReader returns a reader of data that nobody changes afterwards: what is read is a part of it.
 func newReader(data []byte) *reader {
-	r := &reader{data: data, text: string(data)}
+	r := &reader{data: data, text: unsafe.String(unsafe.SliceData(data), len(data))}
 	r.space()
 	return r
 }
@@ -131,15 +135,9 @@ func (r *reader) null() bool {
 func (r *reader) str() (string, error) {
 	text, start := r.text, r.i
 	if start < len(text) && text[start] == '"' {
-		rest := text[start+1:]
-		for i := 0; i < len(rest); i++ {
-			if rest[i] == '"' {
-				r.i = start + i + 2
-				return rest[:i], nil
-			}
-			if rest[i] == '\\' {
-				break
-			}
+		if end := r.mark(start + 1); end < len(text) && text[end] == '"' {
+			r.i = end + 1
+			return text[start+1 : end], nil
 		}
 	}
 	end := r.skipStr(start)
@@ -148,6 +146,24 @@ func (r *reader) str() (string, error) {
 	}
 	r.i = end
 	return unescaped(r.data[start:end])
+}
+
+// mark returns the index of the first quote or backslash from i on, or the length. It looks at
+// eight bytes at a time: strings are most of a document.
+func (r *reader) mark(i int) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	data := r.data
+	for ; i+8 <= len(data); i += 8 {
+		word := binary.LittleEndian.Uint64(data[i:])
+		quote, slash := word^('"'*ones), word^('\\'*ones)
+		if found := ((quote-ones)&^quote | (slash-ones)&^slash) & tops; found != 0 { // the lowest bit is that of the first
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for i < len(data) && data[i] != '"' && data[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 // unescaped is apart from str, which would have to put s on the heap for it.
@@ -162,15 +178,14 @@ func (r *reader) skipStr(start int) int {
 	if start >= len(text) || text[start] != '"' {
 		return -1
 	}
-	for i := start + 1; i < len(text); i++ {
-		switch text[i] {
-		case '"':
+	for i := start + 1; ; i += 2 {
+		if i = r.mark(min(i, len(text))); i == len(text) {
+			return -1
+		}
+		if text[i] == '"' {
 			return i + 1
-		case '\\':
-			i++
 		}
 	}
-	return -1
 }
 
 // word reads a number, true, false or null as text.
@@ -304,7 +319,7 @@ func (r *reader) value() (any, error) {
 
 // generic decodes JSON into generic values and keeps the text of numbers.
 func generic(data []byte) (any, error) {
-	r := newReader(data)
+	r := newReader(bytes.Clone(data))
 	v, err := r.value()
 	if err == nil {
 		err = r.end()

@@ -149,3 +149,31 @@ func TestReadQuestion(t *testing.T) {
 		t.Errorf("read %+v", a.question)
 	}
 }
+
+// TestMark compares mark with a look at each byte, for every place in words and their rest.
+func TestMark(t *testing.T) {
+	for size := range 40 {
+		for at := range size + 1 {
+			for _, c := range "\"\\" {
+				for _, fill := range []byte{'x', 0, '!', '#', '[', ']', 0x80, 0xa2, 0xdc, 0xff} {
+					data := bytes.Repeat([]byte{fill}, size)
+					if at < size {
+						data[at] = byte(c)
+					}
+					if at+2 < size {
+						data[at+1], data[at+2] = '"', '\\'
+					}
+					for from := range size + 1 {
+						want := size
+						if i := bytes.IndexAny(data[from:], "\"\\"); i >= 0 {
+							want = from + i
+						}
+						if got := newReader(data).mark(from); got != want {
+							t.Fatalf("%q from %d: %d, want %d", data, from, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}

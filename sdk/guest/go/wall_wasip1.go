@@ -182,11 +182,19 @@ func start(p []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(p))
 // headroom is what a call may allocate, at least, before memory grows.
 const headroom = 1 << 20
 
-// makeRoom lets the heap have free memory when a call begins: to grow in a call
+// largest is the size of the largest objects that a call gets without looking for a place.
+const largest = 4 << 10
+
+// makeRoom lets the heap have free memory when a call begins, and a place at hand for
+// objects of every size, with and without pointers: to grow or to look in a call
 // costs more fuel than a small call does, and the host has to take it back.
 func makeRoom() {
 	room := make([]byte, headroom)
 	runtime.KeepAlive(room)
 	room = nil
 	runtime.GC()
+	for size := 8; size <= largest; size += max(8, size/8) {
+		runtime.KeepAlive(make([]byte, size))
+		runtime.KeepAlive(make([]*byte, size/8))
+	}
 }
