@@ -391,10 +391,16 @@ func (r *run) record(action, target string) audit.Record {
 		Actor: r.key.User, Action: action, Target: target}
 }
 
-func (r *Runner) audit(ctx context.Context, rec audit.Record) error {
+// audit keeps a record. A sink that panics has not kept it.
+func (r *Runner) audit(ctx context.Context, rec audit.Record) (err error) {
 	if r.cfg.Audit == nil {
 		return nil
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("audit: panic: %v", p)
+		}
+	}()
 	if ctx.Done() != nil { // else it is one that does not end, as it should be
 		ctx = context.WithoutCancel(ctx)
 	}

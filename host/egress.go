@@ -95,7 +95,7 @@ func (u *use) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer, *
 	if method == "" {
 		method = http.MethodGet
 	}
-	trace.Detail = printable(method+" "+r.URL, 300)
+	trace.Detail, trace.Sent = printable(method+" "+u.clean(r.URL), 300), u.body(body)
 	to, err := parseURL(r.URL)
 	if err != nil {
 		return nil, refuse(abi.EgressDenied, "http: %v", err)
@@ -220,6 +220,7 @@ func (u *use) read(h *hop, response *http.Response, trace *HostCall) (*answer, *
 	trace.Bytes = int64(len(body))
 	a := &answer{status: response.StatusCode, header: response.Header, body: body}
 	u.scrubAnswer(a, trace)
+	trace.Got = u.body(a.body)
 	if int64(len(a.body)) > u.limits.HTTPBytes { // names may be longer than values
 		return nil, refuse(abi.EgressLimit, "http: answer from %s exceeds %d bytes", h.url.Host, u.limits.HTTPBytes)
 	}

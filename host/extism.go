@@ -295,7 +295,7 @@ func extismLog(level string) func(*frame, api.Memory, []uint64) {
 func (f *frame) log(level string, text []byte) {
 	from := time.Now()
 	message := string(text[:min(int64(len(text)), f.limits.LogBytes+1)]) // one more, so that it is marked as cut
-	f.traced(HostCall{Name: "log", Detail: printable(message, 80), Need: "log"}, from, f.writeLog(level, message))
+	f.traced(HostCall{Name: "log", Detail: printable(f.clean(message), 80), Need: "log", Sent: f.body([]byte(message))}, from, f.writeLog(level, message))
 }
 
 // extismHTTP sends a request. Where the Extism SDKs end the call, here the guest

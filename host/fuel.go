@@ -12,10 +12,11 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// sliceFuel is the fuel a guest runs on before it calls the host, which takes it some tenth
-// of a millisecond, and some milliseconds if every instruction misses the processor's caches. A collection
-// of garbage waits for the slices of all guests several times; the call takes less than a hundredth of a slice.
-const sliceFuel = 1 << 17
+// sliceFuel is the fuel a guest runs on before it calls the host, which takes it some hundredth
+// of a millisecond, and a millisecond if every instruction misses the processor's caches. A collection
+// of garbage waits for the slices of all guests again and again, since it lets others run whenever it
+// has swept a little; the call takes some hundredth of a slice.
+const sliceFuel = 1 << 15
 
 // fuel is what one frame knows of its guest's fuel. What is left of a slice is in the
 // instance, see package meter.

@@ -34,7 +34,7 @@ var callFunctions = []hostFunction{
 		default:
 			return nil, refuse(abi.ArgsInvalid, "log: level %q: want debug, info, warn or error", printable(r.Level, 40))
 		}
-		h.Detail = printable(r.Message, 80)
+		h.Detail = printable(u.clean(r.Message), 80)
 		return nil, u.writeLog(r.Level, r.Message)
 	}},
 	{"http", withBody, func(u *use, h *HostCall, request, body []byte) ([]byte, *refusal) {

@@ -61,7 +61,9 @@ func (f *frame) answer(name string, run hostCallFunc, mem api.Memory, ptr, n, bo
 	refused := f.tooLong(name, int64(n), int64(bodyLen), f.memory.limit-f.memory.linear-f.memory.blocks)
 	if refused == nil {
 		f.charge(n + bodyLen)
-		out, refused = run(&f.use, &h, append([]byte(nil), shared...), append([]byte(nil), sharedBody...))
+		request, body := append([]byte(nil), shared...), append([]byte(nil), sharedBody...)
+		out, refused = run(&f.use, &h, request, body)
+		f.carries(&h, request, body, out)
 	}
 	f.traced(h, from, refused)
 	sign := uint64(0)

@@ -138,6 +138,7 @@ func (n *Native) answer(f hostFunction, request, body []byte) (reply []byte, ref
 	no := n.tooLong(f.name, int64(len(request)), int64(len(body)), n.limits.MemoryBytes)
 	if no == nil {
 		reply, no = f.run(&n.use, &h, append([]byte(nil), request...), append([]byte(nil), body...))
+		n.carries(&h, request, body, reply)
 	}
 	n.traced(h, from, no)
 	if no != nil {

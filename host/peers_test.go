@@ -198,8 +198,8 @@ func BenchmarkPeers(b *testing.B) {
 	}{
 		{"go", peerGuest(b, ""), 8, 150, 3, 2},
 		{"go-cold", peerGuest(b, "cold"), 8, 25, 0, 0}, // without warm_up
-		{"as", fixture(b, "peer-as.wasm"), 32, 40, 10, 2.5},
-		{"c", fixture(b, "peer.wasm"), 32, 40, 7, 2.5},
+		{"as", fixture(b, "peer-as.wasm"), 32, 100, 15, 2.5},
+		{"c", fixture(b, "peer.wasm"), 32, 100, 15, 2.5},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)

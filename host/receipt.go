@@ -66,6 +66,10 @@ type HostCall struct {
 	Bytes    int64
 	Recorded bool
 	Scrubbed []string // names of the secrets that were taken out of the answer
+	// Sent and Got are what the guest gave with the call and what it got for it, if
+	// [Call.TraceBodies] asks for them: of http the bodies, else the request and what
+	// came with it, and the reply. Secrets read as their names. They are the tracer's.
+	Sent, Got []byte
 }
 
 // listed appends s to list unless it is there, within the bounds of a receipt.

@@ -93,6 +93,41 @@ func TestSecretUsed(t *testing.T) {
 	}
 }
 
+// A tracer that asks for bodies gets them without secrets, whoever wrote these there;
+// one that does not gets none.
+func TestTraceBodies(t *testing.T) {
+	n := newInternet(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "got "+r.Header.Get("Authorization")) })
+	m := loadGo(t)
+	var traced []HostCall
+	c := bank(t, n, "kv write", "log")
+	c.Access.KV, c.Access.Log = NewMemoryKV(nil).Scope(KVScope{}), func(string, string) {}
+	c.Trace = func(h HostCall) { traced = append(traced, h) }
+	message, err := abi.Marshal(abi.LogRequest{Message: strings.Repeat("-", 64) + bankToken, Level: "info"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := []string{"http", `{"url":"https://api.pay.example/v1?t=` + url.QueryEscape(bankToken) + `",` + withToken + "}\x00please " + bankToken,
+		"kv_add", `{"key":"n","n":1,"most":3,"ttl_ms":60000}`, "log", string(message)}
+	for _, bodies := range []bool{true, false} {
+		traced, c.TraceBodies = nil, bodies
+		ask(t, m, c, calls...)
+		got := ""
+		for _, h := range traced {
+			got += fmt.Sprintf("%s %s\n  sent %s\n  got %s\n", h.Name, h.Detail, h.Sent, h.Got)
+		}
+		dashes := strings.Repeat("-", 64)
+		want := "http GET https://api.pay.example/v1?t=[secret BANK_TOKEN]\n  sent please [secret BANK_TOKEN]\n  got got Bearer [secret BANK_TOKEN]\n" +
+			`kv_add n` + "\n" + `  sent {"key":"n","n":1,"most":3,"ttl_ms":60000}` + "\n" + `  got {"added":true,"count":1}` + "\n" +
+			"log " + dashes + "[sec…truncated\n" + `  sent {"level":"info","message":"` + dashes + `[secret BANK_TOKEN]"}` + "\n  got \n"
+		if !bodies {
+			want = "http GET https://api.pay.example/v1?t=[secret BANK_TOKEN]\n  sent \n  got \nkv_add n\n  sent \n  got \nlog " + dashes + "[sec…truncated\n  sent \n  got \n"
+		}
+		if got != want {
+			t.Errorf("with bodies %v:\n got %s\nwant %s", bodies, got, want)
+		}
+	}
+}
+
 // None of these sends a secret, and none says more than what was needed.
 func TestSecretDenied(t *testing.T) {
 	n := newInternet(t, func(http.ResponseWriter, *http.Request) {})

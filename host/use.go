@@ -34,6 +34,8 @@ type Call struct {
 	// Trace is told of every host call that reaches, or would reach, outside the
 	// guest, when it is over. It must not block.
 	Trace func(HostCall)
+	// TraceBodies tells Trace what host calls carry, too. It costs a copy of it.
+	TraceBodies bool
 }
 
 func kindOf(c *Call) abi.Kind {
@@ -190,7 +192,30 @@ func (u *use) traced(h HostCall, from time.Time, r *refusal) {
 		}
 	}
 	if u.call.Trace != nil {
+		h.Detail = u.clean(h.Detail)
 		h.At, h.Took = from.Sub(u.started), time.Since(from)
 		u.call.Trace(h)
+	}
+}
+
+// clean returns a text without the secrets of the call.
+func (u *use) clean(text string) string {
+	text, _ = u.call.Access.Secrets.scrub(text)
+	return text
+}
+
+// body returns a copy of what a host call carries, for the tracer; nil if it does not
+// ask.
+func (u *use) body(b []byte) []byte {
+	if u.call.Trace == nil || !u.call.TraceBodies {
+		return nil
+	}
+	return []byte(u.clean(string(b)))
+}
+
+// carries tells the tracer of the documents of a host call; http has told of its bodies.
+func (u *use) carries(h *HostCall, request, body, reply []byte) {
+	if h.Name != "http" {
+		h.Sent, h.Got = append(u.body(request), u.body(body)...), u.body(reply)
 	}
 }

@@ -53,6 +53,8 @@ type Config struct {
 
 	// Trace is told of every host call. It must not block.
 	Trace func(tool, callID string, call host.HostCall)
+	// TraceBodies tells Trace what host calls carry, too.
+	TraceBodies bool
 	// Chunk is told what a streaming tool says, piece by piece, as the model reads
 	// it. It must not block.
 	Chunk func(tool, callID, text string)

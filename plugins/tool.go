@@ -166,6 +166,7 @@ func (p *Plugin) run(cc *flow.CallbackContext, call *host.Call, tool, id string)
 	logger := p.cfg.Logger.With("plugin", p.cfg.Name, "tool", tool, "call", id)
 	call.Access.Log = func(level, message string) { logger.Log(cc, logLevel(level), "guest says", "text", message) }
 	var noted []audit.Record
+	call.TraceBodies = p.cfg.Trace != nil && p.cfg.TraceBodies
 	call.Trace = func(hc host.HostCall) {
 		if hc.Code == abi.CapabilityDenied || hc.Code == abi.EgressDenied {
 			noted = append(noted, audit.Record{Action: "capability.denied", Capability: hc.Need, Decision: "deny", Code: string(hc.Code),

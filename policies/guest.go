@@ -39,11 +39,12 @@ type Config struct {
 
 // A Guard is a guest that judges. It is safe for concurrent use.
 type Guard struct {
-	module *host.Module
-	guard  abi.Guard
-	cfg    Config
-	grants capability.Set
-	digest string // of the settings
+	module  *host.Module
+	guard   abi.Guard
+	cfg     Config
+	grants  capability.Set
+	digest  string // of the settings
+	version string
 }
 
 // New makes a guard of a module and passes it through three gates: its settings
@@ -80,6 +81,7 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 	if err := g.settings(ctx); err != nil {
 		return nil, fmt.Errorf("guard %s: %w", g.cfg.Name, err)
 	}
+	g.version = module.Digest().String() + " " + g.guard.Name + " " + g.digest
 	for _, phase := range g.guard.Phases {
 		// A question nobody asked leaves nothing behind.
 		if _, err := g.judge(ctx, abi.DryQuestion(phase), host.NewMemoryKV(nil).Scope(host.KVScope{})); err != nil {
@@ -149,9 +151,7 @@ func (g *Guard) settings(ctx context.Context) error {
 func (g *Guard) Name() string { return g.cfg.Name }
 
 // Version implements [flow.Guard]: the module's digest and the one of the settings.
-func (g *Guard) Version() string {
-	return g.module.Digest().String() + " " + g.guard.Name + " " + g.digest
-}
+func (g *Guard) Version() string { return g.version }
 
 // Phases implements [flow.Guard].
 func (g *Guard) Phases() []abi.Phase { return g.guard.Phases }

@@ -31,13 +31,13 @@ func percent(text string) (int, error) {
 	return n, err
 }
 
-// openCover loads a module so that its tests are watched. Of source in Go the compiler is
-// asked where each instruction comes from; of policies in Rego the rules are known.
+// openCover loads a module so that its tests are watched. Of source the compiler is asked
+// where each instruction comes from; of policies in Rego the rules are known.
 func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) (*authortest.Cover, error) {
 	var listing *guestbuild.Listing
-	if source, _ := guestlang.Find(e.path(g.name)); g.made && source.Language == guestlang.Named("go") {
+	if source, is := guestlang.Find(e.path(g.name)); g.made && is {
 		var err error
-		if listing, err = guestbuild.List(ctx, e.path(g.name)); err != nil {
+		if listing, err = guestlang.List(ctx, source); err != nil {
 			return nil, moduleError(g.name, g.wasm, err)
 		}
 	}
@@ -99,8 +99,21 @@ func (r *testRun) covered(t *tested) {
 	}
 	r.say("cover   %s branches\n", strings.Join(each, "   "))
 	for _, f := range functions {
-		for _, w := range f.Never {
-			r.say("        never taken: %s  %s   %s\n", foreign(f.Function, true), place(w.File, w.Line, w.At), r.source(t, w.File, w.Line))
+		for i, w := range f.Never {
+			same := func(o authortest.Way) bool { return w.Line > 0 && o.File == w.File && o.Line == w.Line }
+			if slices.ContainsFunc(f.Never[:i], same) {
+				continue
+			}
+			n, times := 0, ""
+			for _, o := range f.Never[i:] {
+				if same(o) {
+					n++
+				}
+			}
+			if n > 1 {
+				times = fmt.Sprintf(", %d ways", n)
+			}
+			r.say("        never taken: %s  %s%s   %s\n", foreign(f.Function, true), place(w.File, w.Line, w.At), times, r.source(t, w.File, w.Line))
 		}
 	}
 	if least, _ := percent(r.flags.cover); ways > 0 && taken*100 < least*ways {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// A meaning says what a code stands for, and what to do about it.
+// A meaning says what a code stands for, and what to do about it: where a call is
+// explained, with its app for APP, and likewise TOOL, GUARD, LINE and QUESTION.
 type meaning struct{ what, then string }
 
 // meanings are the codes that a call, a module or a command can end with.
@@ -27,41 +29,41 @@ var meanings = map[abi.Code]meaning{
 	abi.ModuleCompileTimeout: {"Compiling the module took longer than it may, or more memory.", "make the module smaller"},
 	abi.DigestMismatch:       {"The module is not the one whose digest is written in " + app.FileName + ".", "sandboxd plugin inspect --diff, then sandboxd config pin APP if the change is yours"},
 	abi.VersionConflict:      {"Two tools of one agent have one name.", "give one another name: tools: {NAME: {as: OTHER}}"},
-	abi.GuestError:           {"The tool itself reported a failure. The text is its own.", "sandboxd plugin run TOOL shows the call alone"},
-	abi.GuestTimeout:         {"The guest was stopped: its time was over.", "sandboxd plugin bench, or limits.wall"},
-	abi.GuestMemory:          {"The guest was stopped: it wanted more memory than it may have.", "read in pieces, or limits.memory"},
-	abi.GuestFuel:            {"The guest was stopped: it had done as much work as it may.", "sandboxd plugin bench, or limits.fuel"},
-	abi.GuestStack:           {"The guest was stopped: its functions called each other too deeply.", "sandboxd plugin run TOOL shows the functions"},
-	abi.GuestTrap:            {"The guest broke, or ended itself.", "sandboxd plugin run TOOL shows where"},
-	abi.GuestOutputInvalid:   {"What the guest answered is no answer, or does not fit the tool's own schema.", "sandboxd plugin test"},
+	abi.GuestError:           {"The tool itself reported a failure. The text is its own.", "sandboxd plugin run --app APP TOOL makes the call alone, with --trace its host calls"},
+	abi.GuestTimeout:         {"The guest was stopped: its time was over.", "sandboxd plugin bench TOOL says what it takes; sandboxd help limits has the most that limits.wall may be"},
+	abi.GuestMemory:          {"The guest was stopped: it wanted more memory than it may have.", "read in pieces; sandboxd help limits has the most that limits.memory may be"},
+	abi.GuestFuel:            {"The guest was stopped: it had done as much work as it may.", "sandboxd plugin bench TOOL says what it takes; sandboxd help limits has the most that limits.fuel may be"},
+	abi.GuestStack:           {"The guest was stopped: its functions called each other too deeply.", "sandboxd plugin run --app APP TOOL shows the functions"},
+	abi.GuestTrap:            {"The guest broke, or ended itself.", "sandboxd plugin run --app APP TOOL shows where"},
+	abi.GuestOutputInvalid:   {"What the guest answered is no answer, or does not fit the tool's own schema.", "sandboxd plugin run --app APP TOOL shows what is wrong; sandboxd plugin test keeps it right"},
 	abi.GuestOutputTooLarge:  {"The answer is longer than an answer may be.", "answer less, or write an artifact"},
-	abi.HostcallLimit:        {"The guest called its host more often than it may.", "limits.host_calls"},
-	abi.CapabilityDenied:     {"The guest asked for something that it was not granted.", "grant the line that is named, if it should have it; a guard may have narrowed the grants"},
-	abi.EgressDenied:         {"The host refuses that address whatever is granted: it is private, or a redirect led away from what is granted.", "grant http private, if it is yours"},
+	abi.HostcallLimit:        {"The guest called its host more often than it may.", "make fewer, larger ones; sandboxd help limits has the most that limits.host_calls may be"},
+	abi.CapabilityDenied:     {"The guest asked for something that it was not granted.", "write LINE under grants of the plugin in APP/" + app.FileName + ", if it should have it and its manifest asks for it; a guard may have narrowed the grants"},
+	abi.EgressDenied:         {"The host refuses that address whatever is granted: it is private, or a redirect led away from what is granted.", "write LINE under grants in APP/" + app.FileName + ", if the host is yours; a metadata service is never reached"},
 	abi.EgressLimit:          {"The answer from the network was too large or too slow.", "ask for less"},
-	abi.QuotaExceeded:        {"The tool wanted to keep more than one call may.", "keep less"},
+	abi.QuotaExceeded:        {"The tool wanted to keep more than one call may.", "keep less in one call, or in several"},
 	abi.NoRecordedAnswer:     {"Recorded answers stand in for the network, and none fits the request.", "add it to the cassette"},
-	abi.NotFound:             {"There is no such thing.", ""},
-	abi.ArgsInvalid:          {"The arguments do not fit the tool's schema, or are no document. The tool was not called.", "sandboxd plugin inspect shows the arguments"},
-	abi.PolicyDenied:         {"A guard said no. The tool was not called, or what was said was not shown.", "the guard's code and why are in the audit log: sandboxd explain CALL APP"},
-	abi.PolicyUnavailable:    {"A guard gave no usable verdict, so the answer is no: it was late, broke, or answered wrongly.", "sandboxd policy test, sandboxd policy bench"},
-	abi.ConfirmationPending:  {"The call waits for a person.", "sandboxd confirm ls"},
-	abi.ConfirmationRejected: {"A person said no.", ""},
-	abi.ConfirmationNotFound: {"There is no such question.", "sandboxd confirm ls"},
-	abi.ConfirmationExpired:  {"The question was not answered in time.", "let the agent ask again"},
-	abi.ConfirmationDecided:  {"The question was answered before: an answer counts once.", "sandboxd audit search --action confirmation."},
-	abi.ConfirmationMismatch: {"The answer is about other arguments than the question.", "look at the question again, then answer it"},
+	abi.NotFound:             {"There is no such thing.", "sandboxd session ls, confirm ls and plugin inspect list what there is"},
+	abi.ArgsInvalid:          {"The arguments do not fit the tool's schema, or are no document. The tool was not called.", "sandboxd plugin inspect shows the arguments of TOOL"},
+	abi.PolicyDenied:         {"A guard said no. The tool was not called, or what was said was not shown.", "sandboxd policy run --chain APP asks the guards again; the guard's settings are in APP/" + app.FileName + ", and sandboxd policy test keeps the question"},
+	abi.PolicyUnavailable:    {"A guard gave no usable verdict, so the answer is no: it was late, broke, or answered wrongly.", "mend the guard GUARD: sandboxd policy test, sandboxd policy bench; no setting skips a guard"},
+	abi.ConfirmationPending:  {"The call waits for a person.", "sandboxd confirm show APP QUESTION, then confirm approve or reject"},
+	abi.ConfirmationRejected: {"A person said no.", "whoever said no may have said why; to have it done, ask the agent again and approve that"},
+	abi.ConfirmationNotFound: {"There is no such question.", "sandboxd confirm ls APP"},
+	abi.ConfirmationExpired:  {"The question was not answered in time.", "ask the agent again, or give people longer: confirm: {expires: 24h} in APP/" + app.FileName},
+	abi.ConfirmationDecided:  {"The question was answered before: an answer counts once.", "sandboxd audit search APP --action confirmation. says by whom"},
+	abi.ConfirmationMismatch: {"The answer is about other arguments than the question.", "sandboxd confirm show APP QUESTION, then answer what it shows"},
 	abi.BudgetExhausted:      {"The run has used what it may: steps, calls or time.", "agent.limits in " + app.FileName},
 	abi.OutcomeUnknown:       {"The call was interrupted. It may have had its effect, so it is not made again.", "look at the other side, then decide"},
-	abi.StorageUnavailable:   {"What was about to happen could not be written down, so it did not.", "look at the disk, the store and the audit log"},
-	abi.ToolError:            {"A tool of the host failed, or the model named one that there is not.", ""},
+	abi.StorageUnavailable:   {"What was about to happen could not be written down, so it did not.", "look at the disk and the store; sandboxd audit verify APP looks at the log"},
+	abi.ToolError:            {"A tool of the host failed, or the model named one that there is not.", "sandboxd config print APP shows the tools of each agent; the cause is in the records above"},
 	abi.ConfigInvalid:        {"A file says what it cannot mean. The line is named.", "sandboxd config check APP"},
 	abi.CapabilityInvalid:    {"A capability is not written as one is.", "sandboxd help grants"},
 	abi.Usage:                {"The command line cannot be meant.", "sandboxd help COMMAND"},
-	abi.Cancelled:            {"Somebody gave up waiting.", ""},
-	abi.Unauthenticated:      {"Nobody knows who asks.", ""},
+	abi.Cancelled:            {"Somebody gave up waiting.", "nothing is left of it: ask again"},
+	abi.Unauthenticated:      {"Nobody knows who asks.", "say who asks, as the server is set up to"},
 	abi.Forbidden:            {"Somebody may not do what they ask for, such as answer a question of their own.", "let somebody else do it"},
-	abi.ModelError:           {"The model, or the way to it, failed.", ""},
+	abi.ModelError:           {"The model, or the way to it, failed.", "look at model in APP/" + app.FileName + " and at its key, then ask again"},
 }
 
 func explainCommand(e *env) *cobra.Command {
@@ -69,8 +71,8 @@ func explainCommand(e *env) *cobra.Command {
 	var asJSON, full bool
 	c := &cobra.Command{
 		Use: "explain WHAT [FILE]", Short: "Say why something was denied",
-		Long: "Say why something was denied. WHAT is the id of a call, as the timeline and session show\nname it; \"last\", for what was denied last; or a code, which is what stands in " +
-			"brackets at\nthe end of an error.\n\nFor a call, FILE is an audit log, or a folder with an app, whose log is read; it is the\ncurrent folder if it is left out. What guards said, which capability was missing and\n" +
+		Long: "Say why something was denied. WHAT is the id of a call, as the timeline and session show\nname it, or of a question to a person; \"last\", for what was denied last; or a code, which\n" +
+			"is what stands in brackets at the end of an error.\n\nFor a call, FILE is an audit log, or a folder with an app, whose log is read; it is the\ncurrent folder if it is left out. What guards said, which capability was missing and\n" +
 			"how the call ended is told in order, then what the code means.",
 		Example: "sandboxd explain last examples/weather\nsandboxd explain policy_unavailable",
 		Args:    exactly("WHAT", "[FILE]"),
@@ -157,7 +159,7 @@ func (e *env) explainCall(id, name, run string, asJSON, full bool) error {
 		if run != "" && r.Run != run {
 			continue
 		}
-		if r.Call == id && id != "" || id == "last" && denies(r) {
+		if id != "" && (r.Call == id || r.Target == id && strings.HasPrefix(r.Action, "confirmation.")) || id == "last" && denies(r) {
 			of, found = callOf(r), true
 		}
 	}
@@ -173,19 +175,36 @@ func (e *env) explainCall(id, name, run string, asJSON, full bool) error {
 		return errors.Join(&commandError{What: what, Code: abi.NotFound, Hint: hint, Exit: exitNotDone}, broken)
 	}
 	x := explanation{Format: 1}
+	about := map[string]string{"APP": name}
 	for _, r := range all {
 		if callOf(r) != of {
 			continue
 		}
 		x.Records = append(x.Records, r)
+		switch {
+		case strings.HasPrefix(r.Action, "call."):
+			about["TOOL"] = r.Target
+		case r.Action == "guard.deny" && about["GUARD"] == "":
+			about["GUARD"] = r.Target
+		case r.Action == "capability.denied" && r.Capability != "":
+			about["LINE"] = "'" + r.Capability + "'"
+		case strings.HasPrefix(r.Action, "confirmation."):
+			about["QUESTION"] = r.Target
+		}
 		if m, ok := meanings[abi.Code(r.Code)]; ok && r.Code != string(abi.OK) {
 			if x.Code != abi.Code(r.Code) { // else a guard's denial has said more
 				x.Code, x.What, x.Then = abi.Code(r.Code), m.what, m.then
 			}
 		} else if r.Action == "guard.deny" {
-			x.Code, x.What, x.Then = abi.PolicyDenied, meanings[abi.PolicyDenied].what, "sandboxd policy run asks the guard again; sandboxd policy test keeps the question"
+			x.Code, x.What, x.Then = abi.PolicyDenied, meanings[abi.PolicyDenied].what, meanings[abi.PolicyDenied].then
 		}
 	}
+	x.Then = standsFor.ReplaceAllStringFunc(x.Then, func(word string) string {
+		if text := about[word]; text != "" {
+			return foreign(text, true)
+		}
+		return word
+	})
 	x.Model = x.Code.Sentence()
 	if asJSON {
 		return errors.Join(json.NewEncoder(e.stdout).Encode(x), broken)
@@ -193,6 +212,9 @@ func (e *env) explainCall(id, name, run string, asJSON, full bool) error {
 	e.printCall(x, full)
 	return broken
 }
+
+// standsFor are words of a meaning that stand for what a call is about.
+var standsFor = regexp.MustCompile(`\b(APP|TOOL|GUARD|LINE|QUESTION)\b`)
 
 // printCall tells a call's records, one a line, and what the last code means.
 func (e *env) printCall(x explanation, full bool) {

@@ -23,5 +23,8 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		if meanings[abi.Code(m[1])].what == "" {
 			t.Errorf("code %s is not explained", m[1])
 		}
+		if m[1] != string(abi.OK) && meanings[abi.Code(m[1])].then == "" {
+			t.Errorf("code %s: nothing is said that could be done", m[1])
+		}
 	}
 }

@@ -36,7 +36,7 @@ func (r *toolRun) callTool(ctx context.Context, module *host.Module) error {
 	limits := host.DefaultLimits(abi.KindTool).Narrow(host.Asked(m.Limits)).Narrow(r.asked)
 	plugin, err := plugins.New(module, plugins.Config{Grants: r.grants, Ceiling: r.grants, Limits: limits, Egress: r.egress, Now: r.clock(), Seed: r.seed,
 		Secrets: r.values, KV: host.NewMemoryKV(r.clock()),
-		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }})
+		Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }, TraceBodies: r.trace.bodies})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (r *toolRun) callInApp(ctx context.Context) error {
 		}
 	})
 	var ended flow.CallResult
-	rt, closeAll, err := r.openApp(ctx, file, app.Options{Logger: r.logger(false), Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) },
+	rt, closeAll, err := r.openApp(ctx, file, app.Options{Logger: r.logger(false), Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }, Bodies: r.trace.bodies,
 		Observer: flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }}})
 	if err != nil {
 		return err
@@ -320,7 +320,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	limits := host.DefaultLimits(abi.KindTool).Narrow(r.asked)
 	reply, err := module.Call(ctx, &host.Call{Kind: abi.KindTool, Export: r.flags.export, Input: input, Grants: r.grants, Limits: limits, Now: r.now, Seed: r.seed,
 		Config: module.Manifest().Config,
-		Access: host.Access{Egress: r.egress, Secrets: r.values, KV: host.NewMemoryKV(r.clock()).Scope(host.KVScope{}), Log: func(string, string) {}}, Trace: r.trace.call})
+		Access: host.Access{Egress: r.egress, Secrets: r.values, KV: host.NewMemoryKV(r.clock()).Scope(host.KVScope{}), Log: func(string, string) {}}, Trace: r.trace.call, TraceBodies: r.trace.bodies})
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
 	if failed, ok := errors.AsType[*host.GuestError](err); ok {
 		c.Code, c.Message, c.Receipt = failed.Code, guestText(failed), &failed.Receipt

@@ -34,7 +34,7 @@ type pluginRunFlags struct {
 	seed      string
 	limits    []string
 	now       string
-	trace     bool
+	trace     string
 	full      bool
 	json      bool
 }
@@ -54,6 +54,9 @@ func pluginRunCommand(e *env) *cobra.Command {
 			"sandboxd plugin run calc.wasm --export add --input '{\"a\":1,\"b\":2}'",
 		Args: exactly("[TOOL]", "[FILE]"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.trace != "" && f.trace != "calls" && f.trace != "bodies" {
+				return misuse("--trace, or --trace=bodies", "--trace %q: not a thing to show", f.trace)
+			}
 			exported := c.Flags().Changed("export")
 			if exported && (c.Flags().Changed("args") || len(f.state)+len(f.artifacts) > 0) {
 				return misuse("a raw export takes --input", "--export: cannot be used with --args, --state and --artifact")
@@ -80,7 +83,8 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.export, "export", "", "call the export `NAME` of a module instead of a tool")
 	flags.StringVar(&f.input, "input", "", "input of the export: `TEXT`, FILE, @FILE, or - for standard input")
 	flags.StringVar(&f.record, "record", "", "send requests to the network, and write a new `CASSETTE` of them, with the names of secrets for their values")
-	flags.BoolVar(&f.trace, "trace", false, "show every host call, not only those that were refused")
+	flags.StringVar(&f.trace, "trace", "", "show every host call, not only those that were refused; `bodies`: and what it carries")
+	flags.Lookup("trace").NoOptDefVal = "calls"
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
 	groupFlags(c, "input", "app", "export", "input", "record")
@@ -124,7 +128,7 @@ type toolRun struct {
 }
 
 func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) error {
-	r := &toolRun{env: e, flags: f, trace: tracer{env: e, all: f.trace, full: f.full}}
+	r := &toolRun{env: e, flags: f, trace: tracer{env: e, all: f.trace != "", bodies: f.trace == "bodies", full: f.full}}
 	if f.app != "" {
 		r.tool = args[0]
 		return r.callInApp(ctx)
@@ -394,8 +398,9 @@ func (r *toolRun) printResult(result []byte) error {
 // A tracer shows host calls while they happen.
 type tracer struct {
 	*env
-	all  bool // not only those that were refused
-	full bool
+	all    bool // not only those that were refused
+	bodies bool // and what they carry
+	full   bool
 
 	refused []host.HostCall
 }
@@ -424,6 +429,17 @@ func (t *tracer) call(c host.HostCall) {
 		}
 	}
 	fmt.Fprintln(t.stderr, line)
+	if t.bodies {
+		t.body("sent", c.Sent)
+		t.body("got", c.Got)
+	}
+}
+
+// body shows what a host call carried. The host has taken secrets out of it.
+func (t *tracer) body(way string, data []byte) {
+	if len(data) > 0 {
+		fmt.Fprintf(t.stderr, "          %-4s  %s\n", way, foreign(string(data), t.full))
+	}
 }
 
 // hint says what to change about a call that was refused something. manifest may

@@ -27,6 +27,7 @@ type simulateFlags struct {
 	exports []string
 	session string
 	since   string
+	last    int
 	roles   []string
 	fail    bool
 	json    bool
@@ -39,9 +40,14 @@ func policySimulateCommand(e *env) *cobra.Command {
 		Long: "Ask a guard the questions of the sessions that an app has kept, or of exported ones, and\nsay what would have been different. No tool is called, no model asked, nothing written.\n\n" +
 			"Questions are made of the sessions' events: calls as the model gave them, results,\nmessages and answers. What no session holds is not judged: requests, and the roles of\nusers, which --role gives. Counters of " +
 			"the guard begin empty and go by the time of the\nquestions. What guards refused or a person was asked is compared with this guard alone.",
-		Example: "sandboxd policy simulate . --guard office.wasm --settings new.yaml --since 7d\nsandboxd policy simulate . --guard policies/office --settings new.yaml --export demo.jsonl --json",
+		Example: "sandboxd policy simulate . --guard office.wasm --settings new.yaml --since 7d\nsandboxd policy simulate . --guard office.wasm --last 20 --fail-on-change\nsandboxd policy simulate . --guard policies/office --settings new.yaml --export demo.jsonl --json",
 		Args:    exactly("APP"),
-		RunE:    func(c *cobra.Command, args []string) error { return e.simulate(c.Context(), args[0], f) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("last") && (f.last < 1 || f.session != "") {
+				return misuse("--last 20 for the last 20 sessions, --session ID for one of them", "--last %d: want 1 or more, and no --session", f.last)
+			}
+			return e.simulate(c.Context(), args[0], f)
+		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.module, "guard", "", "the module, or the folder of its source, `FILE`")
@@ -50,10 +56,11 @@ func policySimulateCommand(e *env) *cobra.Command {
 	flags.StringArrayVar(&f.exports, "export", nil, "a `FILE` of session export instead of what the app has kept; may be repeated")
 	flags.StringVar(&f.session, "session", "", "only the session `ID`")
 	flags.StringVar(&f.since, "since", "", "not before `TIME`, which may be a span back from now, such as 7d")
+	flags.IntVar(&f.last, "last", 0, "only the `COUNT` sessions in which something was said last")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of every user; may be repeated")
 	flags.BoolVar(&f.fail, "fail-on-change", false, "exit 1 if anything would have been different")
 	jsonFlag(c, &f.json)
-	groupFlags(c, "input", "guard", "name", "settings", "export", "session", "since", "role")
+	groupFlags(c, "input", "guard", "name", "settings", "export", "session", "since", "last", "role")
 	groupFlags(c, "output", "fail-on-change")
 	return c
 }
@@ -116,6 +123,10 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	if err != nil {
 		return err
 	}
+	if f.last > 0 {
+		slices.SortStableFunc(sessions, func(a, b *session.Session) int { return lastSaid(b).Compare(lastSaid(a)) })
+		sessions = sessions[:min(f.last, len(sessions))]
+	}
 	var asked []authortest.Stored
 	for _, sess := range sessions {
 		list, err := authortest.StoredQuestions(sess, f.roles, specs(rt))
@@ -152,6 +163,14 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 		return &commandError{What: fmt.Sprintf("policy simulate: %d of %s would be different", s.changed(), plural(len(asked), "question")), Code: abi.PolicyDenied, Exit: exitNotDone}
 	}
 	return nil
+}
+
+// lastSaid returns when something was last said in a session; zero if nothing was.
+func lastSaid(s *session.Session) time.Time {
+	if len(s.Events) == 0 {
+		return time.Time{}
+	}
+	return s.Events[len(s.Events)-1].Time
 }
 
 func phasesText(phases []abi.Phase) string {

@@ -52,6 +52,7 @@ func newRoot(e *env) *cobra.Command {
 		confirmCommand(e),
 		configCommand(e),
 		conformanceCommand(e),
+		doctorCommand(e),
 		versionCommand(e),
 	)
 	root.AddCommand(topics()...)
@@ -86,6 +87,9 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	hint := parent.CommandPath() + " --help"
 	if near := app.Nearest(name, names); near != "" {
 		hint = "did you mean " + parent.CommandPath() + " " + near + "?"
+		if topic, _, err := parent.Find([]string{near}); err == nil && topic.IsAdditionalHelpTopicCommand() {
+			hint = "did you mean " + parent.CommandPath() + " help " + near + "?"
+		}
 	}
 	return misuse(hint, "unknown command %q", name)
 }

@@ -36,6 +36,7 @@ type runFlags struct {
 	trace   bool
 	failOn  string
 	replay  string
+	watch   bool
 }
 
 // localUser is who acts at a command line.
@@ -54,7 +55,10 @@ func runCommand(e *env) *cobra.Command {
 			if f.failOn != "" && f.failOn != "deny" {
 				return misuse("try --fail-on deny", "--fail-on %q: not a choice", f.failOn)
 			}
-			return e.run(c.Context(), f, args)
+			if f.watch && len(args) < 2 {
+				return misuse("sandboxd run --watch APP MESSAGE", "--watch: needs a MESSAGE to run again")
+			}
+			return e.runs(c.Context(), f, args)
 		},
 	}
 	flags := c.Flags()
@@ -68,8 +72,30 @@ func runCommand(e *env) *cobra.Command {
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the timeline although standard error is no terminal")
 	flags.BoolVar(&f.trace, "trace", false, "show the host calls of guests in the timeline")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values in the timeline")
+	flags.BoolVar(&f.watch, "watch", false, "stay, and run the message again whenever a file of the app changes")
 	jsonFlag(c, &f.json)
 	return c
+}
+
+// runs runs a message once or, with --watch, until it is interrupted.
+func (e *env) runs(ctx context.Context, f *runFlags, args []string) error {
+	for {
+		var kept []string // what a run itself writes; where nobody says, that is hidden
+		if file, err := app.Load(e.path(args[0])); err == nil {
+			kept = []string{file.AuditPath(), file.SessionsPath()}
+		}
+		seen := e.stamp(args[0], kept...)
+		err := e.run(ctx, f, args)
+		if !f.watch {
+			return err
+		}
+		if err != nil {
+			e.report(err)
+		}
+		if !e.changed(ctx, args[0], seen, kept...) {
+			return nil
+		}
+	}
 }
 
 func (e *env) run(ctx context.Context, f *runFlags, args []string) error {

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -17,6 +23,8 @@ func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "grants", Short: "How a capability is written, and what each line allows", Long: grantsTopic()},
 		{Use: "limits", Short: "What a call may use at most", Long: limitsTopic()},
+		{Use: "errors", Short: "What each code means, and what to do about it", Long: errorsTopic()},
+		{Use: app.FileName, Short: "What an app's file may say", Long: fileTopic()},
 	}
 }
 
@@ -72,4 +80,50 @@ func limitsTopic() string {
 	w.Flush()
 	b.WriteString("\nA guard or hook sends no request.")
 	return b.String()
+}
+
+func errorsTopic() string {
+	var b strings.Builder
+	b.WriteString("An error ends with its code in brackets; models, logs and JSON have it, too. sandboxd\nexplain says more of a code, and most of a call that ended with it.\n\n")
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, code := range slices.Sorted(maps.Keys(meanings)) {
+		fmt.Fprintf(w, "  %s\t%s\n", code, meanings[code].what)
+	}
+	w.Flush()
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// fileTopic lists the keys of agent.yaml, as the schema has them that its reader is made of.
+func fileTopic() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "An app is a folder with %s. What is not written is off, and a key that is not\nhere is an error. A key with a star must be there; [] is a list, and NAME a key of one's own.\n\n", app.FileName)
+	s := &jsonschema.Schema{}
+	if err := json.Unmarshal(app.Schema(), s); err != nil {
+		panic("sandboxd: " + err.Error())
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	listKeys(w, "", s)
+	w.Flush()
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func listKeys(w io.Writer, path string, s *jsonschema.Schema) {
+	for _, name := range members(s) {
+		p, star := s.Properties[name], ""
+		if slices.Contains(s.Required, name) {
+			star = "*"
+		}
+		about, at := p.Description, path+name
+		for p.Items != nil {
+			at, p = at+"[]", p.Items
+		}
+		if p.AdditionalProperties != nil && p.Properties == nil && p.AdditionalProperties.Not == nil {
+			at, p = at+".NAME", p.AdditionalProperties
+		}
+		if p.Ref != "" {
+			about += ": as agent"
+		}
+		fmt.Fprintf(w, "  %s%s\t%s\n", at, star, about)
+		listKeys(w, at+".", p)
+	}
 }

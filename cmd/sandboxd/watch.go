@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,8 +15,8 @@ import (
 const watchEvery = 300 * time.Millisecond
 
 // stamp returns what changes when a file below dir does. Built modules, hidden
-// files and what npm installed do not count.
-func (e *env) stamp(dir string) string {
+// files, what npm installed, and files whose paths begin as one of kept do not count.
+func (e *env) stamp(dir string, kept ...string) string {
 	var b strings.Builder
 	_ = filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -28,6 +29,8 @@ func (e *env) stamp(dir string) string {
 			return nil
 		case d.IsDir() || filepath.Ext(path) == ".wasm":
 			return nil
+		case slices.ContainsFunc(kept, func(k string) bool { return strings.HasPrefix(path, k) }):
+			return nil
 		}
 		if info, err := d.Info(); err == nil {
 			fmt.Fprintf(&b, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
@@ -38,7 +41,7 @@ func (e *env) stamp(dir string) string {
 }
 
 // changed waits until a file below dir is not as it was; false if ctx ends first.
-func (e *env) changed(ctx context.Context, dir, seen string) bool {
+func (e *env) changed(ctx context.Context, dir, seen string, kept ...string) bool {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	for {
@@ -46,7 +49,7 @@ func (e *env) changed(ctx context.Context, dir, seen string) bool {
 		case <-ctx.Done():
 			return false
 		case <-t.C:
-			if e.stamp(dir) != seen {
+			if e.stamp(dir, kept...) != seen {
 				return true
 			}
 		}

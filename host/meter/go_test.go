@@ -203,7 +203,7 @@ func BenchmarkMetering(b *testing.B) {
 			defer cancel()
 			start := func(config wazero.RuntimeConfig, wasm []byte) func() time.Duration {
 				x := newMachine(b, config)
-				x.cur, x.slice = &end{}, 1<<20
+				x.cur, x.slice = &end{}, 1<<15 // as in host
 				m, err := x.runtime.InstantiateWithConfig(ctx, wasm, wazero.NewModuleConfig().WithStartFunctions())
 				if err != nil {
 					b.Fatal(err)

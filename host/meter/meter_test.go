@@ -113,7 +113,7 @@ func newMachine(t testing.TB, config wazero.RuntimeConfig) *machine {
 		return v + 1
 	}).Export("note").Instantiate(ctx))
 	wasi_snapshot_preview1.MustInstantiate(ctx, x.runtime)
-	must(x.runtime.NewHostModuleBuilder(Prefix).NewFunctionBuilder().WithFunc(func(_ context.Context, m api.Module) {
+	must(x.runtime.NewHostModuleBuilder(Prefix).NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(_ context.Context, m api.Module, _ []uint64) {
 		g := m.ExportedGlobal(Fuel).(api.MutableGlobal)
 		fuel, depth := int64(g.Get()), int64(m.ExportedGlobal(Depth).Get())
 		x.cur.refills++
@@ -127,7 +127,7 @@ func newMachine(t testing.TB, config wazero.RuntimeConfig) *machine {
 		}
 		x.granted = used + min(x.slice, x.most-used)
 		g.Set(uint64(x.granted - used))
-	}).Export(Refill).Instantiate(ctx))
+	}), nil, nil).Export(Refill).Instantiate(ctx))
 	return x
 }
 

@@ -32,6 +32,7 @@ type Options struct {
 	Replay   string                                    // instead of dev.replay
 	Observer flow.Observer
 	Trace    func(tool, callID string, call host.HostCall)
+	Bodies   bool         // Trace is told what host calls carry, too
 	Logger   *slog.Logger // nil: silent
 }
 
@@ -99,7 +100,7 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	var hooks []flow.Hooks
 	for i, p := range f.Plugins {
 		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Secrets: secrets, KV: kv, Audit: log,
-			Logger: o.Logger, Now: now, Trace: o.Trace})
+			Logger: o.Logger, Now: now, Trace: o.Trace, TraceBodies: o.Bodies})
 		if err != nil {
 			return err
 		}
@@ -169,6 +170,11 @@ func (f *File) clock() (func() time.Time, error) {
 	}
 	began := time.Now()
 	return func() time.Time { return now.Add(time.Since(began)) }, nil
+}
+
+// SessionsPath returns where the app's sessions are, if it keeps them.
+func (f *File) SessionsPath() string {
+	return f.path(cmp.Or(f.Store.Path, filepath.FromSlash(defaultSessions)))
 }
 
 // AuditPath returns where the app's audit log is.

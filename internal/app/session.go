@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ func (f *File) OpenSessions() (*sqlite.Store, error) {
 	if !f.KeepsSessions() {
 		return nil, bad(abi.Usage, "write store: {sessions: sqlite} in "+FileName, "app %s: keeps no sessions", f.Name)
 	}
-	path := f.path(cmp.Or(f.Store.Path, filepath.FromSlash(defaultSessions)))
+	path := f.SessionsPath()
 	const hint = "name a file that can be written in store.path"
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, bad(abi.StorageUnavailable, hint, "session store: %v", err)

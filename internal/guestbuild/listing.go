@@ -22,6 +22,14 @@ import (
 type Listing struct {
 	Wasm      []byte     // what Build returns, with the names of functions
 	Functions []Function // of the guest's own packages, in no order
+	Lines     []Line     // of languages other than Go, in the order of the code; nil: not known
+}
+
+// A Line says where the code from an offset on comes from, up to that of the next Line.
+type Line struct {
+	At   int    // offset in the listing's module
+	File string // in the folder of the guest; empty: not the author's, or not known
+	Line int    // from 1
 }
 
 // A Function is one function of a listing.

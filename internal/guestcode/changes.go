@@ -96,7 +96,8 @@ func init() {
 
 // mine reports whether an instruction comes from the author's own source.
 func (r *reader) mine(f *Function, i int) bool {
-	return f.sites == nil || r.code.packages[path.Dir(f.sites[r.all[i].Start].File)]
+	site := f.sites[r.all[i].Start]
+	return f.sites == nil || r.code.lines != nil && site.Line > 0 || r.code.packages[path.Dir(site.File)]
 }
 
 // branch returns the branch at i, unless the compiler added it.
@@ -125,7 +126,8 @@ func (r *reader) way(f *Function, branch, to int) Way {
 		return w
 	}
 	// What prepares the way may still be in the line that branches.
-	for at := r.land(to); at < len(r.all); at = r.land(at + 1) {
+	seen := 0 // code may go around in a loop
+	for at := r.land(to); at < len(r.all) && seen < len(r.all); at, seen = r.land(at+1), seen+1 {
 		if site := f.sites[r.all[at].Start]; r.mine(f, at) && site != w.Site {
 			w.Site = site
 			return w

@@ -5,10 +5,13 @@
 // Of a guest in Go that is built from source it knows the line of every instruction, because
 // the compiler lists its code, so that what was inlined from elsewhere and what the compiler
 // added (checks of bounds, growth of slices and of the stack, calls that resume) is left out.
-// Of any other module it knows the names of functions, from the section "name".
+// Of a guest in C, Rust or AssemblyScript that is built from source it knows the lines that
+// the compiler notes beside the code, and leaves out what was inlined from elsewhere. Of any
+// other module it knows the names of functions, from the section "name".
 package guestcode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,6 +19,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sandboxd/sandboxd/host/wasmbin"
@@ -25,6 +29,7 @@ import (
 // Code is the code of a guest. It is not changed once it is made.
 type Code struct {
 	bin       *wasmbin.Module
+	lines     map[int]Site // of the author's instructions, by offset; nil if they are not known so
 	imported  int
 	names     map[uint32]string // of all functions, as the module has them
 	packages  map[string]bool   // of the author
@@ -85,6 +90,9 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 			return nil, errors.New("the source does not make the code of the module: it has changed since")
 		}
 		c.names = maps.Collect(named.FunctionNames())
+		if len(listing.Lines) > 0 {
+			c.lines = placed(bin, named, listing.Lines)
+		}
 	}
 	if len(c.names) == 0 {
 		return nil, ErrNoNames
@@ -104,7 +112,7 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 	for i, body := range bin.Bodies() {
 		name := c.names[uint32(c.imported+i)]
 		of := functions[name]
-		if listed && of == nil || !listed && !c.own(name) {
+		if listed && of == nil || !listed && c.lines == nil && !c.own(name) {
 			continue
 		}
 		f := &Function{Index: i, Name: short(name)}
@@ -117,6 +125,13 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 		r := c.reader(body)
 		if of != nil {
 			f.sites = r.align(of)
+		}
+		if c.lines != nil {
+			at := slices.IndexFunc(r.all, func(in inst) bool { return c.lines[in.Start].Line > 0 })
+			if at < 0 {
+				continue
+			}
+			f.Name, f.sites, f.Site = c.unique(exported(name)), c.lines, c.lines[r.all[at].Start]
 		}
 		r.find(f)
 		c.Functions, c.mine[i] = append(c.Functions, f), true
@@ -145,6 +160,62 @@ func sameCode(a, b *wasmbin.Module) bool {
 		}
 	}
 	return true
+}
+
+// placed returns where the instructions of a module come from. The lines are of a module
+// with the same instructions, which may lie elsewhere.
+func placed(bin, listed *wasmbin.Module, lines []guestbuild.Line) map[int]Site {
+	sites := map[int]Site{}
+	next, stop := iter.Pull2(listed.Bodies())
+	defer stop()
+	for _, x := range bin.Bodies() {
+		_, y, _ := next()
+		for s, t := x.Instructions(), y.Instructions(); s.Next() && t.Next(); {
+			// The line that begins last, at the instruction or before it in the function.
+			i, exact := slices.BinarySearchFunc(lines, t.Instruction().Start, func(l guestbuild.Line, at int) int { return cmp.Compare(l.At, at) })
+			if !exact {
+				i--
+			}
+			if i >= 0 && lines[i].At >= y.Locals-1 && lines[i].Line > 0 {
+				sites[s.Instruction().Start] = Site{lines[i].File, lines[i].Line}
+			}
+		}
+	}
+	return sites
+}
+
+// unique returns a name that no function has yet: code that is there several times, as that
+// of generic functions, is counted by its copies.
+func (c *Code) unique(name string) string {
+	same := 1
+	for _, f := range c.Functions {
+		if f.Name == name || strings.HasPrefix(f.Name, name+" #") {
+			same++
+		}
+	}
+	if same > 1 {
+		return fmt.Sprintf("%s #%d", name, same)
+	}
+	return name
+}
+
+// exported is the name of a function as its author wrote it: without what the SDK for C and
+// the compilers of Rust and AssemblyScript put around it.
+func exported(name string) string {
+	last := ""
+	for rest, ok := strings.CutPrefix(name, "_ZN"); ok; { // segments, each behind its length, and a hash
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		n, err := strconv.Atoi(digits)
+		if rest = rest[len(digits):]; err != nil || n > len(rest) {
+			break
+		}
+		if segment := rest[:n]; rest[n:] == "E" && last != "" {
+			return last
+		} else {
+			last, rest = segment, rest[n:]
+		}
+	}
+	return short(strings.TrimPrefix(name, "sbx__export_"))
 }
 
 // Watch reports whether a function with a body is the author's.

@@ -173,3 +173,72 @@ func TestNames(t *testing.T) {
 		t.Errorf("without names: %v", err)
 	}
 }
+
+// Where lines are known, what comes from an author's line counts, whatever its function is
+// called, and no other code does.
+func TestLines(t *testing.T) {
+	wasm, err := os.ReadFile("../../testdata/wasm/lines.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := wasmbin.Decode(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The module has the same code elsewhere: something lies before it.
+	moved := slices.Concat(wasm[:8], []byte{0, 5, 1, 'x', 1, 2, 3}, wasm[8:])
+	bin, err := wasmbin.Decode(moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listing guestbuild.Listing
+	listing.Wasm = wasm
+	for i, b := range listed.Bodies() {
+		if i == 0 {
+			listing.Lines = append(listing.Lines, guestbuild.Line{At: b.Code, File: "a.c", Line: 3}, guestbuild.Line{At: b.Code + 10})
+		}
+	}
+	c, err := Read(bin.Bytes(), &listing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Functions) != 1 || c.Functions[0].Index != 0 || c.Functions[0].Name != "judge" || c.Functions[0].Site != (Site{"a.c", 3}) {
+		t.Fatalf("functions %+v", c.Functions)
+	}
+	f := c.Functions[0]
+	if len(f.Branches) == 0 || len(f.Changes) == 0 {
+		t.Errorf("branches %v, changes %v", f.Branches, f.Changes)
+	}
+	named, err := Read(wasm, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := named.Functions[0]; len(f.Branches) >= len(all.Branches) {
+		t.Errorf("%d branches in the author's lines, %d in the function", len(f.Branches), len(all.Branches))
+	}
+	for _, b := range f.Branches {
+		if b.Site != (Site{"a.c", 3}) || b.Ways[0].Site != (Site{"a.c", 3}) {
+			t.Errorf("branch %+v", b)
+		}
+	}
+}
+
+func TestExported(t *testing.T) {
+	for name, want := range map[string]string{
+		"judge": "judge", "sbx__export_judge": "judge", "policy/check": "check", "policy/judge~anonymous|0": "judge~anonymous|0",
+		"_ZN6policy6helper17h0123456789abcdefE": "helper", "_ZN4tool5inner3one17h0123456789abcdefE": "one",
+		"_ZN": "_ZN", "_ZN9x": "_ZN9x", "_ZN1aE": "_ZN1aE", "_ZN99999999999999999999aE": "_ZN99999999999999999999aE",
+	} {
+		if got := exported(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	c := &Code{}
+	for _, want := range []string{"f", "f #2", "f #3"} {
+		got := c.unique("f")
+		if got != want {
+			t.Errorf("unique: %q, want %q", got, want)
+		}
+		c.Functions = append(c.Functions, &Function{Name: got})
+	}
+}

@@ -43,6 +43,9 @@ func Build(ctx context.Context, s Source, cacheDir string) (Result, error) {
 	if err := s.Language.Missing(s.Dir); err != nil {
 		return Result{}, err
 	}
+	if s.Language.recipe != nil {
+		return s.Language.recipe(s.Dir).build(ctx, s)
+	}
 	return s.Language.build(ctx, s, cacheDir)
 }
 
@@ -64,6 +67,9 @@ type recipe struct {
 	// steps are commands, run one after the other. ENTRY stands for the source, OUT for
 	// the module, OBJECT for a file between two steps.
 	steps [][]string
+	// listed are the steps that make the same code, with names of functions and lines.
+	listed [][]string
+	lines  func(wasm, sourceMap []byte, own owner) ([]guestbuild.Line, error)
 }
 
 // build compiles the entry of a source.
@@ -73,26 +79,38 @@ func (r recipe) build(ctx context.Context, s Source) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	wasm, _, err := compile(ctx, s, r.steps)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Wasm: wasm, Toolchain: r.name + " " + versionIn(string(about)), Took: time.Since(start)}, nil
+}
+
+// compile runs the steps of a recipe and returns the module, and the map of its source
+// if there is one.
+func compile(ctx context.Context, s Source, steps [][]string) (wasm, sourceMap []byte, err error) {
 	temp, err := os.MkdirTemp("", "guestlang")
 	if err != nil {
-		return Result{}, fmt.Errorf("guest %s: %w", s.Dir, err)
+		return nil, nil, fmt.Errorf("guest %s: %w", s.Dir, err)
 	}
 	defer os.RemoveAll(temp)
 	files := map[string]string{"ENTRY": s.Entry, "OUT": filepath.Join(temp, "guest.wasm"), "OBJECT": filepath.Join(temp, "guest.o")}
-	for _, step := range r.steps {
+	for _, step := range steps {
 		step = slices.Clone(step)
 		for i, word := range step {
 			step[i] = cmp.Or(files[word], word)
 		}
 		if _, err := run(ctx, s.Dir, step); err != nil {
-			return Result{}, err
+			return nil, nil, err
 		}
 	}
-	wasm, err := os.ReadFile(files["OUT"])
-	if err != nil {
-		return Result{}, fmt.Errorf("guest %s: %w", s.Dir, err)
+	if wasm, err = os.ReadFile(files["OUT"]); err != nil {
+		return nil, nil, fmt.Errorf("guest %s: %w", s.Dir, err)
 	}
-	return Result{Wasm: wasm, Toolchain: r.name + " " + versionIn(string(about)), Took: time.Since(start)}, nil
+	if sourceMap, err = os.ReadFile(files["OUT"] + ".map"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, fmt.Errorf("guest %s: %w", s.Dir, err)
+	}
+	return wasm, sourceMap, nil
 }
 
 // versionIn returns the first word of a text that begins with a digit, such as
@@ -153,14 +171,15 @@ func findC(string) error {
 	return nil
 }
 
-// buildC compiles with clang as it is: freestanding, without a libc. The stack lies
+// recipeC compiles with clang as it is: freestanding, without a libc. The stack lies
 // first in memory, so a guest that overruns it traps and writes over nothing. The linker
 // is called apart, because clang would hand what it made to any wasm-opt on PATH.
-func buildC(ctx context.Context, s Source, _ string) (Result, error) {
-	return recipe{name: "clang", version: []string{"clang", "--version"}, steps: [][]string{
-		{"clang", "--target=wasm32", "-std=c11", "-O2", "-ffreestanding", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration",
-			"-Werror=incompatible-pointer-types", "-c", "-o", "OBJECT", "ENTRY"},
-		{"wasm-ld", "--no-entry", "--strip-all", "--stack-first", "-z", "stack-size=65536", "-o", "OUT", "OBJECT"}}}.build(ctx, s)
+func recipeC(string) recipe {
+	compile := []string{"clang", "--target=wasm32", "-std=c11", "-O2", "-ffreestanding", "-mbulk-memory", "-Werror=return-type", "-Werror=implicit-function-declaration",
+		"-Werror=incompatible-pointer-types", "-c", "-o", "OBJECT", "ENTRY"}
+	link := []string{"wasm-ld", "--no-entry", "--stack-first", "-z", "stack-size=65536", "-o", "OUT", "OBJECT"}
+	return recipe{name: "clang", version: []string{"clang", "--version"}, steps: [][]string{compile, append(slices.Clone(link), "--strip-all")},
+		listed: [][]string{append(slices.Clone(compile), "-gline-tables-only", "-gdwarf-4"), link}, lines: dwarfLines}
 }
 
 // ascBelow is where npm puts the compiler.
@@ -192,12 +211,13 @@ func findAS(dir string) error {
 	return nil
 }
 
-// buildAS compiles with the runtime that frees nothing, as a call is short. A failed
+// recipeAS compiles with the runtime that frees nothing, as a call is short. A failed
 // assertion, or an index that is out of bounds, traps.
-func buildAS(ctx context.Context, s Source, _ string) (Result, error) {
-	command := asc(s.Dir)
-	return recipe{name: "asc", version: slices.Concat(command, []string{"--version"}), steps: [][]string{
-		slices.Concat(command, []string{"ENTRY", "--outFile", "OUT", "-O3", "--shrinkLevel", "1", "--runtime", "stub", "--use", "abort="})}}.build(ctx, s)
+func recipeAS(dir string) recipe {
+	command := asc(dir)
+	compile := slices.Concat(command, []string{"ENTRY", "--outFile", "OUT", "-O3", "--shrinkLevel", "1", "--runtime", "stub", "--use", "abort="})
+	return recipe{name: "asc", version: slices.Concat(command, []string{"--version"}), steps: [][]string{compile},
+		listed: [][]string{slices.Concat(compile, []string{"--debug", "--sourceMap"})}, lines: mapLines}
 }
 
 // rustTarget has no system below it, so a guest imports what it calls and nothing else.
@@ -228,9 +248,11 @@ func findRust(string) error {
 	return nil
 }
 
-// buildRust compiles with rustc as it is: std, no crates, a panic traps.
-func buildRust(ctx context.Context, s Source, _ string) (Result, error) {
+// recipeRust compiles with rustc as it is: std, no crates, a panic traps.
+func recipeRust(string) recipe {
 	name := rustc()
-	return recipe{name: "rustc", version: []string{name, "--version"}, steps: [][]string{{name, "--target", rustTarget, "--crate-type", "cdylib", "--edition", "2021",
-		"-C", "opt-level=2", "-C", "lto=fat", "-C", "panic=abort", "-C", "strip=symbols", "-C", "link-arg=-zstack-size=65536", "-o", "OUT", "ENTRY"}}}.build(ctx, s)
+	compile := []string{name, "--target", rustTarget, "--crate-type", "cdylib", "--edition", "2021",
+		"-C", "opt-level=2", "-C", "lto=fat", "-C", "panic=abort", "-C", "link-arg=-zstack-size=65536", "-o", "OUT", "ENTRY"}
+	return recipe{name: "rustc", version: []string{name, "--version"}, steps: [][]string{slices.Concat(compile, []string{"-C", "strip=symbols"})},
+		listed: [][]string{slices.Concat(compile, []string{"-C", "debuginfo=1"})}, lines: dwarfLines}
 }

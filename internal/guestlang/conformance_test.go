@@ -230,7 +230,7 @@ func TestGuardsAgree(t *testing.T) {
 	long := fmt.Sprintf(`
   - {name: a reason that is cut, settings: {ask_from: "1", deny_from: %q}, question: {args: {rate: true, lines: [{name: a, price: %s}]}}, want: {verdict: deny, reason: "^prices of 10{245}$", at: /lines/0/price}}
   - {name: big, question: {args_text: %q}, want: {verdict: confirm, hint: '^Order at 4000\.5\?$'}}
-`, digits, "2"+digits, `{"rate":true,"lines":[`+strings.Repeat(`{"name":"größer","price":12.50},`, 300)+`{"name":"a","price":4000.5}]}`)
+`, digits, "2"+digits, `{"rate":true,"lines":[`+strings.Repeat(`{"name":"größer","price":12.50},`, 600)+`{"name":"a","price":4000.5}]}`)
 	table, err := authortest.ParseTable(file, append(read(t, filepath.Join("testdata", file)), long...))
 	if err != nil {
 		t.Fatal(err)

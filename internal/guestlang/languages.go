@@ -25,8 +25,9 @@ type Language struct {
 	// language.
 	suffix string
 	copy   func(path, name string) error
-	find   func(dir string) error // what is missing to build
-	build  func(ctx context.Context, s Source, cacheDir string) (Result, error)
+	find   func(dir string) error                                               // what is missing to build
+	build  func(ctx context.Context, s Source, cacheDir string) (Result, error) // nil: as the recipe says
+	recipe func(dir string) recipe
 }
 
 // Offline reports whether a new folder builds without a network, given the compiler.
@@ -42,9 +43,9 @@ const (
 // languages are all of them, in the order in which people read of them.
 var languages = []*Language{
 	{Name: "go", Title: "Go", Plugins: true, SDK: "sdk", copy: copyGo, build: buildGo},
-	{Name: "c", Title: "C", Plugins: true, suffix: ".c", SDK: "sandboxd.h", copy: one(sdk.C), find: findC, build: buildC},
-	{Name: "rust", Title: "Rust", Plugins: true, suffix: ".rs", SDK: "sandboxd.rs", copy: one(sdk.Rust), find: findRust, build: buildRust},
-	{Name: "assemblyscript", Title: "AssemblyScript", Plugins: true, First: "npm ci", suffix: ".ts", SDK: "sandboxd.ts", copy: one(sdk.AssemblyScript), find: findAS, build: buildAS},
+	{Name: "c", Title: "C", Plugins: true, suffix: ".c", SDK: "sandboxd.h", copy: one(sdk.C), find: findC, recipe: recipeC},
+	{Name: "rust", Title: "Rust", Plugins: true, suffix: ".rs", SDK: "sandboxd.rs", copy: one(sdk.Rust), find: findRust, recipe: recipeRust},
+	{Name: "assemblyscript", Title: "AssemblyScript", Plugins: true, First: "npm ci", suffix: ".ts", SDK: "sandboxd.ts", copy: one(sdk.AssemblyScript), find: findAS, recipe: recipeAS},
 	{Name: "rego", Title: "Rego", SDK: "sandboxd.rego", copy: one(sdk.Rego), build: buildRego},
 }
 

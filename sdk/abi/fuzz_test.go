@@ -114,8 +114,17 @@ func FuzzManifest(f *testing.F) {
 func FuzzVerdict(f *testing.F) {
 	addGolden(f, "verdict*.json")
 	f.Add([]byte(`{"nonce":"q7Zk","document_sha256":"d","verdict":"narrow","grants":null}`))
+	f.Add([]byte(`{"verdict":"deny","reason":"no","nonce":"q7Zk","hint":"","document_sha256":"d","code":"x\u0041"}`))
+	f.Add([]byte(`{"Verdict":"deny"}`))
+	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		q := &Question{Phase: PhaseCall, Nonce: "q7Zk", DocumentSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}
+		if plain, ok := plainVerdict(in); ok {
+			var v Verdict
+			if err := Decode(in, &v); err != nil || !reflect.DeepEqual(v, plain) {
+				t.Fatalf("%q: %+v, error %v; without reflection %+v", in, v, err, plain)
+			}
+		}
 		v, err := ParseVerdict(in, q)
 		if err != nil {
 			if v.Ruling != "" {

@@ -769,7 +769,7 @@ export class Call {
     return new Value(ask("state_get", host_state_get, new Obj().put("key", quote(key)).done()));
   }
 
-  /** Writes a state value. It counts when the call succeeds. */
+  /** Writes a state value. It counts unless the call is denied. */
   setState(key: string, value: Json): Reply {
     return ask("state_set", host_state_set, new Obj().put("values", new Obj().put(key, value).done()).done());
   }

@@ -1032,7 +1032,7 @@ SBX_FN sbx_json sbx__key(sbx_text key) {
 /* Reads a state value. Keys have their scope: session:, user:, app: or temp:. */
 SBX_FN sbx_value sbx_state_get(sbx_text key) { return sbx__value(sbx_ask(state_get, sbx__key(key))); }
 
-/* Writes a state value. It counts when the call succeeds. */
+/* Writes a state value. It counts unless the call is denied. */
 SBX_FN sbx_reply sbx_state_set(sbx_text key, sbx_json value) {
 	sbx_builder values = sbx_object(), b = sbx_object();
 	sbx_put_named(&values, key, value);

@@ -91,7 +91,7 @@ func readValue(what, key string, reply []byte, into any) (bool, error) {
 	return true, nil
 }
 
-// Set writes a state value. It counts when the call succeeds.
+// Set writes a state value. It counts unless the call is denied.
 func (c *Call) Set(key string, value any) error {
 	data, err := abi.Marshal(value)
 	if err != nil {

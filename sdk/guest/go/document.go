@@ -37,7 +37,8 @@ func (d *Document) Has(path string) bool {
 	return err == nil
 }
 
-// Get decodes the value at path into a pointer and reports whether there is one.
+// Get decodes the value at path into a pointer and reports whether there is one. A
+// list is read most cheaply into a []Document, which share its bytes with d.
 func (d *Document) Get(path string, into any) (bool, error) {
 	data, err := d.bytesAt(path)
 	if errors.Is(err, errAbsent) {

@@ -54,6 +54,47 @@ func TestDocumentReads(t *testing.T) {
 	}
 }
 
+// A list is read in pieces, each a document of its own, as encoding/json would.
+func TestDocumentElements(t *testing.T) {
+	d := document(`{"l":[{"price":1.50,"n":[1]}, null ,"x",[]],"e":[],"z":null,"t":true}`)
+	var l []Document
+	if found, err := d.Get("l", &l); !found || err != nil || len(l) != 4 {
+		t.Fatalf("found %v, error %v, %d elements", found, err, len(l))
+	}
+	if p, err := l[0].Decimal("price"); err != nil || p.String() != "1.50" {
+		t.Errorf("price %v, error %v", p, err)
+	}
+	if s, err := l[2].Text(""); err != nil || s != "x" || !l[1].Has("") || l[1].Has("price") {
+		t.Errorf("text %q, error %v; null has %v", s, err, l[1])
+	}
+	l[0].Set("price", 2)
+	if b, err := json.Marshal(l); err != nil || string(b) != `[{"n":[1],"price":2},null,"x",[]]` {
+		t.Errorf("changed to %s, error %v", b, err)
+	}
+	if b, err := json.Marshal(d); err != nil || !strings.Contains(string(b), `{"price":1.50,"n":[1]}, null ,"x"`) && !strings.Contains(string(b), `{"price":1.50,"n":[1]},null,"x"`) {
+		t.Errorf("the whole became %s, error %v", b, err)
+	}
+	for path, want := range map[string]string{"e": "[]", "z": "null"} {
+		l := []Document{{}}
+		found, err := d.Get(path, &l)
+		if b, _ := json.Marshal(l); !found || err != nil || string(b) != want {
+			t.Errorf("%s: found %v, error %v, %s", path, found, err, b)
+		}
+	}
+	kept := []Document{*document("1")}
+	if found, err := d.Get("t", &kept); !found || err == nil || len(kept) != 1 {
+		t.Errorf("what is no list: found %v, error %v, %d elements", found, err, len(kept))
+	}
+	if found, err := d.Get("none", &kept); found || err != nil {
+		t.Errorf("what is absent: found %v, error %v", found, err)
+	}
+	for _, bad := range []string{`[1`, `[1,]`, `[1 2]`, `[1]x`, `nullx`} {
+		if err := elements([]byte(bad), &kept); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+}
+
 func TestDocumentChanges(t *testing.T) {
 	for _, c := range []struct {
 		name, in string

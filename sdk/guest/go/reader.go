@@ -382,14 +382,46 @@ func readText[T ~string](r *reader, into *T) error {
 
 // unmarshal is [json.Unmarshal] that keeps the text of numbers.
 func unmarshal(data []byte, into any) error {
-	if v, ok := into.(*any); ok && v != nil {
+	switch v := into.(type) {
+	case *any:
+		if v == nil {
+			break
+		}
 		tree, err := generic(data)
 		if err == nil {
 			*v = tree
 		}
 		return err
+	case *[]Document: // whose elements are read when they are asked for something
+		if v == nil {
+			break
+		}
+		return elements(data, v)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	return d.Decode(into)
+}
+
+// elements makes a list of what data says, of which the list keeps parts. As with
+// encoding/json, null is no list.
+func elements(data []byte, into *[]Document) error {
+	r := newReader(data)
+	if r.null() {
+		*into = nil
+		return r.end()
+	}
+	list := []Document{}
+	err := r.list(func() error {
+		raw, err := r.raw()
+		list = append(list, Document{raw: raw[:len(raw):len(raw)]})
+		return err
+	})
+	if err == nil {
+		err = r.end()
+	}
+	if err == nil {
+		*into = list
+	}
+	return err
 }

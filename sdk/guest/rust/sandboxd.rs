@@ -948,7 +948,7 @@ impl Call {
         value(ask("state_get", state_get, Obj::new().put("key", quote(key)))?)
     }
 
-    /// Writes a state value. It counts when the call succeeds.
+    /// Writes a state value. It counts unless the call is denied.
     pub fn set_state(&self, key: &str, value: impl Into<Raw>) -> Result<(), Error> {
         ask("state_set", state_set, Obj::new().put("values", Obj::new().put(key, value).done())).map(drop)
     }
