@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -41,12 +42,15 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 }
 
 // frames are those that were forgotten.
-var frames = sync.Pool{New: func() any { return new(frame) }}
+var frames = sync.Pool{New: func() any { return &frame{home: homes.Add(1)} }}
+
+// homes numbers frames. The runtime gives a frame back to the processor that had it, as a rule.
+var homes atomic.Int64
 
 // forget ends the use of a frame, which another call may have if nobody else knows it.
 func (f *frame) forget() {
 	if !f.lent {
-		*f = frame{}
+		*f = frame{home: f.home}
 		frames.Put(f)
 	}
 }
@@ -56,6 +60,7 @@ func (f *frame) forget() {
 type frame struct {
 	use
 	module *Module
+	home   int64 // of the instances it takes before others, which its processor knows
 
 	clocks  [2]deadline // of making an instance, and of the call
 	running *deadline   // the clock that runs, which is ctx, too; nil until then
@@ -97,7 +102,8 @@ func (m *Module) report(level slog.Level, message string, args ...any) {
 // run makes an instance, calls the export and says why there is no output.
 func (f *frame) run() (err error) {
 	m := f.module
-	ready, err := m.engine.enter(m.code)
+	f.started = time.Now()
+	ready, err := m.engine.enter(m.code, f.started)
 	if err != nil {
 		return &abort{abi.Cancelled, err.Error()}
 	}
@@ -111,6 +117,7 @@ func (f *frame) run() (err error) {
 		if err := m.engine.bringBack(f.parent, m); err != nil {
 			return err
 		}
+		f.started = time.Now()
 	}
 	defer f.leave()
 	return f.attempt()
@@ -150,7 +157,10 @@ func (f *frame) attempt() error {
 			return err
 		}
 	}
-	now := time.Now()
+	now := f.started
+	if f.turn {
+		now = time.Now()
+	}
 	if !f.takeIdle(now) {
 		f.startClock(now, f.limits.Startup)
 		if err := f.getInstance(); err != nil {
