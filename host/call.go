@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -42,15 +41,12 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 }
 
 // frames are those that were forgotten.
-var frames = sync.Pool{New: func() any { return &frame{home: homes.Add(1)} }}
-
-// homes numbers frames. The runtime gives a frame back to the processor that had it, as a rule.
-var homes atomic.Int64
+var frames = sync.Pool{New: func() any { return new(frame) }}
 
 // forget ends the use of a frame, which another call may have if nobody else knows it.
 func (f *frame) forget() {
 	if !f.lent {
-		*f = frame{home: f.home}
+		*f = frame{}
 		frames.Put(f)
 	}
 }
@@ -60,7 +56,6 @@ func (f *frame) forget() {
 type frame struct {
 	use
 	module *Module
-	home   int64 // of the instances it takes before others, which its processor knows
 
 	clocks  [2]deadline // of making an instance, and of the call
 	running *deadline   // the clock that runs, which is ctx, too; nil until then
@@ -102,8 +97,7 @@ func (m *Module) report(level slog.Level, message string, args ...any) {
 // run makes an instance, calls the export and says why there is no output.
 func (f *frame) run() (err error) {
 	m := f.module
-	f.started = time.Now()
-	ready, err := m.engine.enter(m.code, f.started)
+	ready, err := m.engine.enter(m.code)
 	if err != nil {
 		return &abort{abi.Cancelled, err.Error()}
 	}
@@ -117,7 +111,6 @@ func (f *frame) run() (err error) {
 		if err := m.engine.bringBack(f.parent, m); err != nil {
 			return err
 		}
-		f.started = time.Now()
 	}
 	defer f.leave()
 	return f.attempt()
@@ -157,10 +150,7 @@ func (f *frame) attempt() error {
 			return err
 		}
 	}
-	now := f.started
-	if f.turn {
-		now = time.Now()
-	}
+	now := time.Now()
 	if !f.takeIdle(now) {
 		f.startClock(now, f.limits.Startup)
 		if err := f.getInstance(); err != nil {

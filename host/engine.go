@@ -59,7 +59,7 @@ type Engine struct {
 
 	moving sync.Mutex // held by who brings code into memory or takes it away
 
-	mu      sync.RWMutex
+	mu      sync.Mutex
 	modules map[Digest]weak.Pointer[Module] // nil once closed
 	codes   codeList
 	running sync.WaitGroup // calls; only added to while not closed

@@ -54,7 +54,7 @@ const (
 
 // takeIdle gets the frame an instance that was set back and waits for a call, if there is one.
 func (f *frame) takeIdle(now time.Time) bool {
-	inst := f.module.code.engine.pool.takeIdle(f.module.code, f.profile(), f.home, now)
+	inst := f.module.code.engine.pool.takeIdle(f.module.code, f.profile(), now)
 	if inst == nil {
 		return false
 	}
@@ -195,7 +195,6 @@ func (f *frame) putInstance() {
 		inst.close()
 	}
 	if img != nil {
-		inst.home = f.home
 		img.code.engine.pool.put(img, inst, again, f.started.Add(f.wall))
 	}
 }

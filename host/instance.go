@@ -52,7 +52,6 @@ type instance struct {
 	kept         int64 // bytes it holds
 	since        time.Time
 	older, newer *instance
-	home         int64 // of the frame that had it last
 }
 
 // An export is a function of an instance that can be called.

@@ -157,7 +157,7 @@ func unset(b *testing.B, m *Module, c *Call) func() ([]byte, error) {
 	inst := first.instance
 	b.Cleanup(func() { first.instance = inst; first.putInstance() })
 	again := func(f *frame) (int32, error) {
-		if _, err := m.engine.enter(m.code, time.Now()); err != nil {
+		if _, err := m.engine.enter(m.code); err != nil {
 			return 0, err
 		}
 		defer m.engine.leave(m.code)

@@ -105,12 +105,8 @@ func (p *pool) drop(img *image, d *dropped) {
 	p.images = slices.Delete(p.images, i, i+1)
 }
 
-// atHand is how many of the instances that were used last are looked at for one of the same home.
-const atHand = 4
-
-// takeIdle is take where an instance waits for a call; else it is nil, and the caller is no user. One
-// of the same home comes first.
-func (p *pool) takeIdle(c *code, of profile, home int64, now time.Time) *instance {
+// takeIdle is take where an instance waits for a call; else it is nil, and the caller is no user.
+func (p *pool) takeIdle(c *code, of profile, now time.Time) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	img := c.images[of]
@@ -119,13 +115,7 @@ func (p *pool) takeIdle(c *code, of profile, home int64, now time.Time) *instanc
 	}
 	img.users++
 	img.used = now
-	last := img.idle[max(0, len(img.idle)-atHand):]
-	inst := last[len(last)-1]
-	for _, other := range last {
-		if other.home == home {
-			inst = other
-		}
-	}
+	inst := img.idle[len(img.idle)-1]
 	p.unlink(inst)
 	return inst
 }
@@ -270,8 +260,8 @@ func (p *pool) link(inst *instance) {
 	inst.image.idle = append(inst.image.idle, inst)
 }
 
-// unlink removes an idle instance: one of the newest of its image, which a call takes, or the
-// oldest of all, which is the first of its image.
+// unlink removes an idle instance: the newest of its image, which a call takes, or the oldest
+// of all, which is the first of its image.
 func (p *pool) unlink(inst *instance) {
 	if inst.older != nil {
 		inst.older.newer = inst.newer
@@ -287,11 +277,10 @@ func (p *pool) unlink(inst *instance) {
 	p.idle--
 	p.kept -= inst.kept
 	idle := inst.image.idle
-	at := len(idle) - 1
-	for ; at > 0 && idle[at] != inst; at-- {
-		if at == len(idle)-atHand {
-			at = 1 // it is the first
-		}
+	if last := len(idle) - 1; idle[last] == inst {
+		idle[last] = nil
+		inst.image.idle = idle[:last]
+	} else {
+		inst.image.idle = slices.Delete(idle, 0, 1)
 	}
-	inst.image.idle = slices.Delete(idle, at, at+1)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync/atomic"
-	"time"
 	"weak"
 
 	"github.com/tetratelabs/wazero"
@@ -19,6 +17,7 @@ const defaultCodeBytes = 1 << 30
 type codeList struct {
 	most  int64            // bytes
 	bytes int64            // of all code in memory
+	calls uint64           // so far
 	codes map[Digest]*code // that loaded modules share, by the digest of what it was made of
 }
 
@@ -27,28 +26,30 @@ type codeList struct {
 type residency struct {
 	compiled wazero.CompiledModule // nil while it is not in memory
 	bytes    int64                 // that it then takes
+	calls    int                   // that run
+	last     uint64                // call, by the engine's count
 	modules  int                   // that have it
-
-	calls atomic.Int64 // that run; those that begin hold mu for reading
-	last  atomic.Int64 // when one began, in nanoseconds
 }
 
 // enter counts a call that runs; the caller ends with leave. It is ready if the code is in memory,
 // where it stays until then.
-func (e *Engine) enter(c *code, now time.Time) (ready bool, err error) {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
+func (e *Engine) enter(c *code) (ready bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.modules == nil {
 		return false, errClosed
 	}
 	e.running.Add(1)
-	c.calls.Add(1)
-	c.last.Store(now.UnixNano())
+	c.calls++
+	e.codes.calls++
+	c.last = e.codes.calls
 	return c.compiled != nil, nil
 }
 
 func (e *Engine) leave(c *code) {
-	c.calls.Add(-1)
+	e.mu.Lock()
+	c.calls--
+	e.mu.Unlock()
 	e.running.Done()
 }
 
@@ -143,10 +144,10 @@ func (e *Engine) choose(keep *code) (away *code, compiled wazero.CompiledModule,
 	var name Digest
 	for from, c := range e.codes.codes {
 		switch {
-		case c == keep || c.calls.Load() > 0:
+		case c == keep || c.calls > 0:
 		case c.modules == 0:
 			name, away, orphan = from, c, true
-		case !orphan && c.compiled != nil && e.codes.bytes > e.codes.most && (away == nil || c.last.Load() < away.last.Load()):
+		case !orphan && c.compiled != nil && e.codes.bytes > e.codes.most && (away == nil || c.last < away.last):
 			name, away = from, c
 		}
 	}
