@@ -84,7 +84,7 @@ func benchStep(b *testing.B, before int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	const steps = 100 // that are timed after the events; few, so that there is no telling them from the last
+	const steps = 5 // that are timed after the events; few, so that there is no telling them from the last
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -25,7 +26,8 @@ type longRun struct {
 	write  *flowtest.Tool
 	keep   *flowtest.Tool
 	watch  *countedStream
-	inside gauge // code of the world that runs: models, hooks, guards, handlers
+	inside gauge // code of the world that runs: models, hooks, handlers
+	judge  gauge // and guards, which a run leaves behind when their time is over
 	after  int   // after-run hooks
 }
 
@@ -121,7 +123,8 @@ func newLongRun(t *testing.T, build func(l *longRun, streamed bool), streamed bo
 		AfterRun: func(*flow.CallbackContext) { l.after++ },
 	}}
 	l.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseResponse, abi.PhaseCall, abi.PhaseResult}, Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
-		defer l.enter()()
+		l.judge.add(1)
+		defer l.judge.add(-1)
 		return flowtest.Echo(q, abi.Allow()), nil
 	}}}
 	build(l, streamed)
@@ -251,8 +254,11 @@ func (l *longRun) endAt(t *testing.T, n int, end string, in flow.Input) (events 
 // complete checks what is left of a run.
 func (l *longRun) complete(t *testing.T, yielded []*session.Event) {
 	t.Helper()
-	if l.inside.now != 0 {
-		t.Errorf("%d pieces of the run outlive it", l.inside.now)
+	if n := l.inside.count(); n != 0 {
+		t.Errorf("%d pieces of the run outlive it", n)
+	}
+	for l.judge.count() != 0 {
+		runtime.Gosched()
 	}
 	if l.after != 1 {
 		t.Errorf("after-run hooks ran %d times", l.after)

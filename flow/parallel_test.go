@@ -28,6 +28,12 @@ func (g *gauge) add(n int) {
 	g.most = max(g.most, g.now)
 }
 
+func (g *gauge) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.now
+}
+
 // 64 calls at the same time each have their own arguments, state, artifacts and
 // confirmation, and their results come in the order of the calls.
 func TestCallsShareNothing(t *testing.T) {

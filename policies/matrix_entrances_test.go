@@ -153,6 +153,9 @@ func newCell(t *testing.T, armed *atomic.Bool, guards ...flow.Guard) *cell {
 	armed.Store(true)
 	c.tool = &flowtest.Tool{Describe: flow.Spec{Name: "tool"}, Do: func(*flow.ToolContext, flow.Permit) (flow.Outcome, error) {
 		c.ran.Add(1)
+		if c.tool.Describe.LongRunning { // what is judged is what completes it
+			return flow.Outcome{Result: json.RawMessage(`{"interim":true}`)}, nil
+		}
 		return flow.Outcome{Result: json.RawMessage(`{"ok":true}`)}, nil
 	}}
 	c.model = &flowtest.Model{}
@@ -316,7 +319,8 @@ func (c *cell) witness(e *entrance, phase abi.Phase) int64 {
 // not, that there is none.
 func tells(r *genai.FunctionResponse) bool {
 	_, failed := r.Response["error"]
-	return !failed || strings.Contains(fmt.Sprint(r.Response), "not found")
+	_, interim := r.Response["interim"]
+	return !failed && !interim || strings.Contains(fmt.Sprint(r.Response), "not found")
 }
 
 // lost says which sibling's result nobody has seen although it was called, or had to

@@ -1,16 +1,19 @@
 package mcp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -28,12 +31,19 @@ import (
 	"github.com/sandboxd/sandboxd/session"
 )
 
-// asServer makes the test binary a server on its standard streams.
+// asServer makes the test binary a server: with 1 on its standard streams, with http on the
+// loopback interface, at an address that it prints.
 const asServer = "MCP_TEST_SERVER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asServer) != "" {
-		_ = newServer(nil).Run(context.Background(), &sdk.StdioTransport{}) // ends with its input
+	switch os.Getenv(asServer) { // which ends with its input
+	case "1":
+		_ = newServer(nil).Run(context.Background(), &sdk.StdioTransport{})
+		return
+	case "http":
+		web := httptest.NewServer(httpHandler(nil, nil))
+		fmt.Println(web.URL)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
 	before := goleak.IgnoreCurrent()
@@ -160,10 +170,48 @@ func stdio(t *testing.T) mcp.Transport {
 // overHTTP returns a transport to a server on the loopback interface.
 func overHTTP(t *testing.T, w *waiter, o *sdk.StreamableHTTPOptions) mcp.Transport {
 	t.Helper()
-	s := newServer(w)
-	web := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, o))
+	web := httptest.NewServer(httpHandler(w, o))
 	t.Cleanup(web.Close)
 	return mcp.HTTP(web.URL, nil)
+}
+
+func httpHandler(w *waiter, o *sdk.StreamableHTTPOptions) http.Handler {
+	s := newServer(w)
+	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, o)
+}
+
+// overHTTPToProcess returns a transport to a server on the loopback interface that is a process of
+// its own.
+func overHTTPToProcess(t *testing.T) mcp.Transport {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(path)
+	server.Env, server.Stderr = []string{asServer + "=http"}, os.Stderr
+	in, err := server.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := server.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mcp.HTTP(strings.TrimSpace(address), nil)
 }
 
 // stream returns a transport to a server in this process.
@@ -270,6 +318,7 @@ func TestTransports(t *testing.T) {
 		"stdio":     stdio(t),
 		"http":      overHTTP(t, nil, nil),
 		"http json": overHTTP(t, nil, &sdk.StreamableHTTPOptions{JSONResponse: true}),
+		"process":   overHTTPToProcess(t),
 		"stateless": overHTTP(t, nil, &sdk.StreamableHTTPOptions{Stateless: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,6 +352,7 @@ func TestHugeResult(t *testing.T) {
 		"stdio":     stdio(t),
 		"http":      overHTTP(t, nil, nil),
 		"http json": overHTTP(t, nil, &sdk.StreamableHTTPOptions{JSONResponse: true}),
+		"process":   overHTTPToProcess(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := talk{set: open(t, tr, mcp.Config{})}

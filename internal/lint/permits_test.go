@@ -40,7 +40,11 @@ func TestOnePermitFindsOthers(t *testing.T) {
 	l := load(t)
 	l.add(t, "second", `package second
 
-import "github.com/sandboxd/sandboxd/flow"
+import (
+	"unsafe"
+
+	"github.com/sandboxd/sandboxd/flow"
+)
 
 type alias = flow.Permit
 type holder struct{ flow.Permit }
@@ -57,12 +61,16 @@ func generic[T any]() (v T) { return }
 func instance() any { return generic[flow.Permit]() }
 func embedded() any { return holder{} }
 func array() any { return [1]flow.Permit{} }
+func absent(m map[string]flow.Permit) any { return m["x"] }
+func closed(c chan alias) any { return <-c }
+func asserted(v any) any { p, _ := v.(flow.Permit); return p }
+func cast(b *[64]byte) any { return (*flow.Permit)(unsafe.Pointer(b)) }
 func runs(h flow.Handler, c *flow.ToolContext, p flow.Permit) { h.Run(c, p) }
 func streams(h flow.Streamer, c *flow.ToolContext, p flow.Permit) { h.Stream(c, p) }
 func value(h flow.Handler) any { return h.Run }
 `)
 	made, run := permits(t, l)
-	for _, in := range []string{"literal", "byAlias", "inside", "byNew", "byVar", "named", "instance", "embedded", "array", ""} {
+	for _, in := range []string{"literal", "byAlias", "inside", "byNew", "byVar", "named", "instance", "embedded", "array", "absent", "closed", "asserted", "cast", ""} {
 		if !slices.ContainsFunc(made, func(s string) bool { return strings.HasPrefix(s, "second/second.go: "+in+": ") }) {
 			t.Errorf("%q is not found in %q", in, made)
 		}
@@ -229,8 +237,20 @@ func permits(t *testing.T, l *loaded) (made, run []string) {
 							note(&made, n, "new or make")
 						}
 					}
-					if fun.IsType() && isPermit(fun.Type) && !isPermit(p.info.TypeOf(n.Args[0])) {
+					if fun.IsType() && isPermit(pointed(fun.Type)) && !isPermit(pointed(p.info.TypeOf(n.Args[0]))) {
 						note(&made, n, "conversion")
+					}
+				case *ast.IndexExpr:
+					if m, ok := p.info.TypeOf(n.X).Underlying().(*types.Map); ok && isPermit(m.Elem()) {
+						note(&made, n, "element that may be absent")
+					}
+				case *ast.UnaryExpr:
+					if n.Op == token.ARROW && isPermit(held(p.info.TypeOf(n.X))) {
+						note(&made, n, "receipt from what may be closed")
+					}
+				case *ast.TypeAssertExpr:
+					if n.Type != nil && isPermit(p.info.TypeOf(n.Type)) {
+						note(&made, n, "assertion that may fail")
 					}
 				case *ast.Ident:
 					if inst, ok := p.info.Instances[n]; ok {
@@ -263,6 +283,14 @@ func permits(t *testing.T, l *loaded) (made, run []string) {
 	slices.Sort(made)
 	slices.Sort(run)
 	return made, run
+}
+
+// pointed is the type that a pointer points to, or else the type.
+func pointed(t types.Type) types.Type {
+	if t, ok := t.Underlying().(*types.Pointer); ok {
+		return t.Elem()
+	}
+	return t
 }
 
 // held is the type of the elements of a slice, map or channel, or else the type.

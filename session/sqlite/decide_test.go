@@ -41,7 +41,7 @@ func TestDecidedTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var won, spent []string
-	for i := range 20 {
+	for i := range 100 {
 		s := stores[i%2]
 		wg.Go(func() {
 			d := session.Decision{Approve: true, By: fmt.Sprint(i), Via: "desk", At: asked, ArgsSHA256: "d"}
