@@ -12,11 +12,16 @@ import (
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-// sliceFuel is the fuel a guest runs on before it calls the host, which takes it some hundredth
-// of a millisecond, and a millisecond if every instruction misses the processor's caches. A collection
-// of garbage waits for the slices of all guests again and again, since it lets others run whenever it
-// has swept a little; the call takes some hundredth of a slice.
-const sliceFuel = 1 << 15
+// A guest runs on a slice of fuel before it calls the host. A collection of garbage waits for the
+// slices of all guests again and again, since it lets others run whenever it has swept a little: so
+// slices take some hundredth of a millisecond, and a millisecond if every instruction misses the
+// processor's caches. Calls that end soon hold nobody up for long: the first slices are longer, since
+// each costs a call of the host and a look for others that want to run.
+const (
+	sliceFuel      = 1 << 15
+	firstSliceFuel = 1 << 17
+	firstFuel      = 1 << 20 // of a call, in such slices
+)
 
 // fuel is what one frame knows of its guest's fuel. What is left of a slice is in the
 // instance, see package meter.
@@ -53,7 +58,7 @@ func installMeter(ctx context.Context, runtime wazero.Runtime) error {
 
 // fill begins the count with a limit, and grants the first slice.
 func (f *frame) fill(limit int64) {
-	f.fuel = fuel{limit: limit, granted: min(sliceFuel, limit)}
+	f.fuel = fuel{limit: limit, granted: min(firstSliceFuel, limit)}
 	f.instance.fuel.Set(uint64(f.fuel.granted))
 }
 
@@ -77,7 +82,11 @@ func (f *frame) refill() {
 	if used > f.fuel.limit {
 		panic(&abort{abi.GuestFuel, fmt.Sprintf("limit %d", f.fuel.limit)})
 	}
-	slice := min(sliceFuel, f.fuel.limit-used)
+	slice := int64(sliceFuel)
+	if used < firstFuel {
+		slice = firstSliceFuel
+	}
+	slice = min(slice, f.fuel.limit-used)
 	f.fuel.granted = used + slice
 	f.instance.fuel.Set(uint64(slice))
 }

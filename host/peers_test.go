@@ -197,9 +197,9 @@ func BenchmarkPeers(b *testing.B) {
 		fresh, reused, set float64 // least, least, most
 	}{
 		{"go", peerGuest(b, ""), 8, 150, 3, 2},
-		{"go-cold", peerGuest(b, "cold"), 8, 25, 0, 0}, // without warm_up
-		{"as", fixture(b, "peer-as.wasm"), 32, 100, 15, 2.5},
-		{"c", fixture(b, "peer.wasm"), 32, 100, 15, 2.5},
+		{"go-cold", peerGuest(b, "cold"), 8, 20, 0, 0}, // without warm_up
+		{"as", fixture(b, "peer-as.wasm"), 32, 75, 15, 2.5},
+		{"c", fixture(b, "peer.wasm"), 32, 75, 11, 2.5},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)
