@@ -3,6 +3,7 @@ package flow
 //adk:errors what begins "failed to" is the text that the vectors pin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,13 +102,16 @@ func (r *run) hooks(a *Agent) []Hooks {
 	return append(slices.Clip(slices.Clone(r.cfg.Hooks)), a.Hooks...)
 }
 
-// exhausted ends the run because it has met a limit. One event says so; an agent
+// exhausted ends the run because it has met a limit, which message names unless an
+// earlier one does. One event says so; an agent
 // that runs inside a call leaves that to the one that made the call. It reports
 // whether the agent's own hooks may still run; no other agent does.
 func (p place) exhausted(author, message string, yield yieldFunc) bool {
 	p.mu.Lock()
 	says := !p.said && p.depth == p.run.depth
-	p.spent, p.said = true, p.said || says
+	p.said = p.said || says
+	p.limit = cmp.Or(p.limit, message)
+	message = p.limit
 	p.mu.Unlock()
 	if !says {
 		return true
@@ -118,11 +122,16 @@ func (p place) exhausted(author, message string, yield yieldFunc) bool {
 	return yield(ev, nil)
 }
 
+// tellsLimit reports whether an event says that the run has met a limit.
+func tellsLimit(ev *session.Event, err error) bool {
+	return err == nil && ev.ErrorCode == string(abi.BudgetExhausted)
+}
+
 // isSpent reports whether the run has met a limit.
 func (r *run) isSpent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.spent
+	return r.limit != ""
 }
 
 // over ends the run with an error, or with an event if its time is up. It returns

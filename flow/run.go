@@ -41,7 +41,7 @@ type run struct {
 	compacted bool              // tail retention has stored a summary
 	passed    map[string]string // what was noted of events, by their id; until the event is delivered
 	asker     string            // who started it; not by, if a message answers a question of theirs
-	spent     bool              // a limit of the run was met
+	limit     string            // that the run has met, as people read it
 	said      bool              // and an event says so
 }
 

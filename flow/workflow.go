@@ -67,6 +67,10 @@ func (p place) parallel(ctx context.Context, a *Agent, yield yieldFunc) bool {
 		close(f.items)
 	}()
 	f.serve(yield)
+	if !f.refused && p.isSpent() { // perhaps inside a call, which was cancelled before its agent could say so
+		p.exhausted(a.Name, "", yield)
+		return false
+	}
 	return !f.halted.Load()
 }
 
@@ -80,11 +84,14 @@ func under(branch, name string) string {
 
 // A funnel hands what goroutines of a run yield, one after the other, to the one
 // goroutine in which the consumer's code runs. Whoever yields waits for the answer.
-// After halt nothing more is handed over but the results of calls; see [step.yield].
+// After halt nothing more is handed over but the results of calls, see [step.yield],
+// and, unless the consumer wants no more, the event that tells of a limit: what is
+// halted may be halted by an agent that ended because another had met it.
 type funnel struct {
-	items  chan funneled
-	halted atomic.Bool
-	cancel func() // what halt does besides
+	items   chan funneled
+	halted  atomic.Bool
+	cancel  func() // what halt does besides
+	refused bool   // the consumer has stopped, or was told of an error
 }
 
 type funneled struct {
@@ -154,7 +161,12 @@ func (f *funnel) hand(it funneled, yield yieldFunc) {
 		}
 		it.took <- ok
 	}()
-	if halted := f.halted.Load(); !halted || tellsResults(it.ev, it.err) {
-		ok = yield(it.ev, it.err) && it.err == nil && !halted
+	halted := f.halted.Load()
+	if halted && !tellsResults(it.ev, it.err) && (f.refused || !tellsLimit(it.ev, it.err)) {
+		return
 	}
+	wanted := false
+	defer func() { f.refused = f.refused || !wanted }()
+	wanted = yield(it.ev, it.err) && it.err == nil
+	ok = wanted && !halted
 }
