@@ -100,7 +100,7 @@ func (s *step) joined(ctx context.Context, results []*call) *batch {
 }
 
 // begin makes the calls that are not late, in their order, and returns when all have ended. Those
-// that wait for others when ctx ends are late.
+// that have not begun when ctx ends are late.
 func (s *step) begin(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
 		if calls[0].late == nil {
@@ -118,6 +118,8 @@ func (s *step) begin(ctx context.Context, calls []*call) {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil { // also if there is a slot, too
 			c.late = gaveUp(ctx)
 			continue
 		}

@@ -67,10 +67,6 @@ func (p place) parallel(ctx context.Context, a *Agent, yield yieldFunc) bool {
 		close(f.items)
 	}()
 	f.serve(yield)
-	if !f.refused && p.isSpent() { // perhaps inside a call, which was cancelled before its agent could say so
-		p.exhausted(a.Name, "", yield)
-		return false
-	}
 	return !f.halted.Load()
 }
 
