@@ -69,8 +69,6 @@ func TestGuards(t *testing.T) {
 // A guard that fails in any way denies: the handler never starts, or its result is
 // withheld, and the others are asked all the same.
 func TestGuardFails(t *testing.T) {
-	short := patient
-	short.Wall = 50 * time.Millisecond
 	tight := patient
 	tight.OutputBytes, tight.HostCalls = 512, 10
 	for _, c := range []struct {
