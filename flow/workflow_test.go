@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -245,6 +246,41 @@ func TestParallelBudgetInsideCall(t *testing.T) {
 	w.workflow(flow.ParallelAgent, kid("p1", flowtest.Say("done")), p2)
 	if o := w.plain(flow.Text("go")); strings.Count(o.authors(), "budget_exhausted") != 1 || len(o.errs) > 0 {
 		t.Errorf("%s, errors %v", o.authors(), o.errs)
+	}
+}
+
+// Of agents that fail at the same time one error ends the run. What the others failed
+// with, or panicked, goes to the operator; that they were cancelled is no news.
+func TestParallelFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func(ctx context.Context) error
+		logs  string
+	}{
+		"fails, too":   {func(context.Context) error { return errors.New("second") }, "second"},
+		"panics":       {func(context.Context) error { panic("lost it") }, "lost it"},
+		"is cancelled": {func(ctx context.Context) error { return ctx.Err() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var log strings.Builder
+			w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			inside := make(chan struct{})
+			first, second := kid("p1", []flowtest.Reply{{Err: errors.New("first")}}), kid("p2", flowtest.Say("never"))
+			first.Model.(*flowtest.Model).OnRequest = func(*flow.Request, bool) { <-inside }
+			second.Hooks = []flow.Hooks{{BeforeModel: func(ctx *flow.CallbackContext, _ *flow.Request) (*session.Response, error) {
+				close(inside)
+				<-ctx.Done()
+				return nil, c.fails(ctx)
+			}}}
+			w.workflow(flow.ParallelAgent, first, second)
+			o := w.plain(flow.Text("go"))
+			if len(o.errs) != 1 || o.errs[0].Error() != "first" {
+				t.Errorf("errors %v, want the first alone", o.errs)
+			}
+			if got := log.String(); !strings.Contains(got, c.logs) || (got == "") != (c.logs == "") {
+				t.Errorf("logged %q, want %q", got, c.logs)
+			}
+		})
 	}
 }
 
