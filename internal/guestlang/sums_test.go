@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the sums of committed guests and 
 // in Rego have their own sums, in internal/regobuild.
 func TestSums(t *testing.T) {
 	const file = "../../testdata/wasm/SHA256SUMS"
-	patterns := []string{"../../testdata/wasm/*"}
+	patterns := []string{"../../testdata/wasm/*", "../../testdata/wasm/peer/*"}
 	for _, lang := range []string{"c", "rust", "assemblyscript", "rego"} {
 		sdk := "../../sdk/guest/" + lang
 		patterns = append(patterns, sdk+"/sandboxd.*", sdk+"/examples/*/*")
