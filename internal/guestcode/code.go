@@ -218,6 +218,23 @@ func exported(name string) string {
 	return short(strings.TrimPrefix(name, "sbx__export_"))
 }
 
+// Places returns where the instructions of a function come from, by their offset in the
+// module, but for those that come from others than the author; nothing if that is not known.
+func (c *Code) Places(f *Function) iter.Seq2[int, Site] {
+	return func(yield func(int, Site) bool) {
+		for at, site := range f.sites {
+			if c.wrote(site) && !yield(at, site) {
+				return
+			}
+		}
+	}
+}
+
+// wrote reports whether a place is in the author's own source.
+func (c *Code) wrote(s Site) bool {
+	return c.lines != nil && s.Line > 0 || c.packages[path.Dir(s.File)]
+}
+
 // Watch reports whether a function with a body is the author's.
 func (c *Code) Watch(function int) bool { return c.mine[function] }
 
