@@ -41,12 +41,12 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 }
 
 // frames are those that were forgotten.
-var frames = sync.Pool{New: func() any { return new(frame) }}
+var frames = sync.Pool{New: func() any { return &frame{home: homes.Add(1)} }}
 
 // forget ends the use of a frame, which another call may have if nobody else knows it.
 func (f *frame) forget() {
 	if !f.lent {
-		*f = frame{}
+		*f = frame{home: f.home}
 		frames.Put(f)
 	}
 }
@@ -66,6 +66,9 @@ type frame struct {
 	turn     bool // the frame has a turn of a guard
 	returned bool // the export did
 
+	home     uint32    // the place in which it parks its instance
+	parked   *instance // was, and is to be used
+	entered  bool      // the engine counts the call
 	instance *instance // nil until there is one
 	memory   memory
 	fuel     fuel
@@ -97,11 +100,18 @@ func (m *Module) report(level slog.Level, message string, args ...any) {
 // run makes an instance, calls the export and says why there is no output.
 func (f *frame) run() (err error) {
 	m := f.module
-	ready, err := m.engine.enter(m.code)
-	if err != nil {
-		return &abort{abi.Cancelled, err.Error()}
+	ready := true
+	if f.parked = m.engine.parked.take(f.home, m.code, f.profile()); f.parked == nil {
+		if ready, err = m.engine.enter(m.code); err != nil {
+			return &abort{abi.Cancelled, err.Error()}
+		}
 	}
-	defer m.engine.leave(m.code)
+	f.entered = true
+	defer func() {
+		if f.entered {
+			m.engine.leave(m.code)
+		}
+	}()
 	defer func() {
 		if r := recover(); r != nil {
 			err = f.bug(r, debug.Stack())
@@ -132,6 +142,9 @@ func (f *frame) leave() {
 		p.tell(f)
 	}
 	f.putInstance()
+	if f.parked != nil { // which was not used
+		f.park(f.parked)
+	}
 }
 
 func (f *frame) attempt() error {
@@ -145,7 +158,7 @@ func (f *frame) attempt() error {
 	if m.minimum > f.memory.limit {
 		return &abort{abi.GuestMemory, fmt.Sprintf("memory begins with %d bytes, limit %d", m.minimum, f.memory.limit)}
 	}
-	if f.guard && f.hasImage() { // then guards that take turns take the same instances, too
+	if f.guard && (f.parked != nil || f.hasImage()) { // then guards that take turns take the same instances, too
 		if err := f.takeTurn(); err != nil {
 			return err
 		}

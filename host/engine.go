@@ -54,8 +54,9 @@ type Engine struct {
 	audit    audit.Sink    // nil: nothing is recorded
 	judging  chan struct{} // holds a token for each guard that runs
 
-	pages *pageMap // nil where instances cannot be set back
-	pool  pool
+	pages  *pageMap // nil where instances cannot be set back
+	pool   pool
+	parked parking
 
 	moving sync.Mutex // held by who brings code into memory or takes it away
 
@@ -70,7 +71,7 @@ type Engine struct {
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit,
 		judging: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		pool:    newPool(), modules: map[Digest]weak.Pointer[Module]{},
+		pool:    newPool(), parked: newParking(), modules: map[Digest]weak.Pointer[Module]{},
 		codes: codeList{most: cmp.Or(cfg.CodeBytes, defaultCodeBytes), codes: map[Digest]*code{}}}
 	if cfg.CodeBytes < 0 {
 		return nil, fmt.Errorf("engine: CodeBytes is %d, want none or more", cfg.CodeBytes)
@@ -110,6 +111,8 @@ func (e *Engine) Close() error {
 	e.modules = nil
 	e.mu.Unlock()
 	e.compile.give() // calls may wait for a turn to bring code back
+	e.parked.closed.Store(true)
+	e.unpark()
 	e.running.Wait()
 	e.pool.close()
 	var err error

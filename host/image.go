@@ -54,7 +54,13 @@ const (
 
 // takeIdle gets the frame an instance that was set back and waits for a call, if there is one.
 func (f *frame) takeIdle(now time.Time) bool {
-	inst := f.module.code.engine.pool.takeIdle(f.module.code, f.profile(), now)
+	inst := f.parked
+	f.parked = nil
+	if e, c := f.module.engine, f.module.code; inst == nil {
+		if inst = e.pool.takeIdle(c, f.profile(), now); inst == nil {
+			inst = e.steal(c, f.profile())
+		}
+	}
 	if inst == nil {
 		return false
 	}
@@ -191,11 +197,21 @@ func (f *frame) putInstance() {
 	f.instance = nil
 	img := inst.image
 	again := img != nil && f.returned && !inst.module.IsClosed() && img.restore(inst)
-	if !again {
-		inst.close()
+	if again {
+		f.park(inst)
+		return
 	}
+	inst.close()
 	if img != nil {
-		img.code.engine.pool.put(img, inst, again, f.started.Add(f.wall))
+		img.code.engine.pool.leave(img)
+	}
+}
+
+// park parks an instance that is in the state that a call begins with, and with it the call's being one.
+func (f *frame) park(inst *instance) {
+	f.entered = false
+	if f.module.engine.park(f.home, inst) {
+		f.home++
 	}
 }
 

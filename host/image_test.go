@@ -37,8 +37,9 @@ func loadIn(t testing.TB, e *Engine, wasm []byte) *Module {
 	return m
 }
 
-// images returns the images of a module that are made.
+// images returns the images of a module that are made. None of their instances is parked then.
 func (m *Module) images() []*image {
+	m.engine.unpark()
 	p := &m.engine.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,6 +318,7 @@ func TestTiersAgree(t *testing.T) {
 	pooled := loadIn(t, openPooled(t, true), wasm)
 	fresh := openPooled(t, true)
 	fresh.pool.maxIdle = 0 // so every call has a new instance with the image
+	fresh.parked.closed.Store(true)
 	plain := loadIn(t, openPooled(t, false), wasm)
 	anew := loadIn(t, fresh, wasm)
 	for i, input := range []string{
@@ -444,6 +446,7 @@ func TestPoolBounds(t *testing.T) {
 		if reply, err := modules[i].Call(t.Context(), &Call{Export: "call"}); err != nil || string(reply.Output) != "44" {
 			t.Errorf("answer %v, error %v", reply, err)
 		}
+		e.unpark()
 	}
 	waiting := func() string {
 		var all []int

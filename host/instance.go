@@ -26,6 +26,7 @@ type code struct {
 	// image of them is an image of an instance.
 	whole  bool
 	images map[profile]*image // belongs to the engine's pool
+	spot   uint32             // where its instances park
 	residency
 }
 

@@ -183,6 +183,7 @@ func (e *Engine) DescribeFor(ctx context.Context, tenant string, wasm []byte) (*
 		return nil, err
 	}
 	defer func() {
+		e.unpark()
 		e.pool.forget(m.code)
 		m.code.compiled.Close(context.WithoutCancel(ctx))
 	}()
@@ -391,6 +392,7 @@ func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) (made made, e
 			c.globals = append(c.globals, meter.Global(i))
 		}
 	}
+	c.spot = m.engine.parked.codes.Add(1)
 	m.code = c
 	return m.engine.compiler.compile(ctx, m.digest, rewritten)
 }

@@ -149,13 +149,22 @@ func unset(b *testing.B, m *Module, c *Call) func() ([]byte, error) {
 	if _, err := m.Call(b.Context(), c); err != nil { // makes the image
 		b.Fatal(err)
 	}
+	if _, err := m.engine.enter(m.code); err != nil {
+		b.Fatal(err)
+	}
 	first := newFrame(b.Context(), m, c)
+	first.entered = true
 	first.startClock(time.Now(), time.Minute)
 	if err := first.getInstance(); err != nil {
 		b.Fatal(err)
 	}
 	inst := first.instance
-	b.Cleanup(func() { first.instance = inst; first.putInstance() })
+	b.Cleanup(func() {
+		first.instance = inst
+		if first.putInstance(); first.entered {
+			m.engine.leave(m.code)
+		}
+	})
 	again := func(f *frame) (int32, error) {
 		if _, err := m.engine.enter(m.code); err != nil {
 			return 0, err
@@ -197,9 +206,9 @@ func BenchmarkPeers(b *testing.B) {
 		fresh, reused, set float64 // least, least, most
 	}{
 		{"go", peerGuest(b, ""), 8, 150, 3, 2},
-		{"go-cold", peerGuest(b, "cold"), 8, 20, 0, 0}, // without warm_up
+		{"go-cold", peerGuest(b, "cold"), 8, 25, 0, 0}, // without warm_up
 		{"as", fixture(b, "peer-as.wasm"), 32, 75, 15, 2.5},
-		{"c", fixture(b, "peer.wasm"), 32, 75, 11, 2.5},
+		{"c", fixture(b, "peer.wasm"), 32, 100, 15, 2.5},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			input := []byte(`{"city":"Paris"}`)

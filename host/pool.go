@@ -49,6 +49,13 @@ func (p *pool) image(c *code, of profile) *image {
 		p.mu.Unlock()
 		return img
 	}
+	p.mu.Unlock()
+	c.engine.unpark() // of what then is not in use an image may go
+	p.mu.Lock()
+	if img = c.images[of]; img != nil {
+		p.mu.Unlock()
+		return img
+	}
 	var d dropped
 	if len(c.images) == maxProfiles {
 		var oldest *image
@@ -185,15 +192,13 @@ func (p *pool) leave(img *image) {
 	img.users--
 }
 
-// put ends the use of an image and, if again is set, keeps an instance that was set back to it.
-func (p *pool) put(img *image, inst *instance, again bool, now time.Time) {
+// put ends the use of an instance that was set back, and keeps it.
+func (p *pool) put(inst *instance, now time.Time) {
 	p.mu.Lock()
-	img.users--
+	inst.image.users--
+	inst.since = now
+	p.link(inst)
 	var closing []*instance
-	if again {
-		inst.since = now
-		p.link(inst)
-	}
 	for o := p.oldest; o != nil && (p.idle > p.maxIdle || p.kept > p.maxIdleBytes || now.Sub(o.since) > p.maxIdleTime); o = p.oldest {
 		p.unlink(o)
 		closing = append(closing, o)
@@ -207,6 +212,7 @@ func (p *pool) put(img *image, inst *instance, again bool, now time.Time) {
 // made completes an image, which no one uses yet, with what was taken of an instance. Images that were not used for longest make
 // room for it; if all are in use, it is not kept.
 func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64) {
+	img.code.engine.unpark()
 	p.mu.Lock()
 	var d dropped
 	fits := func() bool { return len(p.images) < p.maxImages && p.bytes+int64(memory.size) <= p.maxImageBytes }

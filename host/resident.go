@@ -118,6 +118,7 @@ func (e *Engine) settle(ctx context.Context, c *code, made made) error {
 		return made.compiled.Close(ctx)
 	}
 	for {
+		e.unpark()
 		away, compiled, orphan := e.choose(c)
 		if away == nil {
 			return nil

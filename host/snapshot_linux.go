@@ -151,7 +151,12 @@ func (s *snapshot) restore(r *region, size int64, pages *pageMap, sweep bool) (k
 			if !s.zero[from/pageSize] {
 				want = s.data[from:][:pageSize]
 			}
-			if !sweep || !bytes.Equal(page, want) {
+			switch {
+			case sweep && bytes.Equal(page, want): // is given back
+			case s.zero[from/pageSize]:
+				clear(page)
+				continue
+			default:
 				copy(page, want)
 				continue
 			}

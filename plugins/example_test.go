@@ -95,9 +95,9 @@ func answer(ctx context.Context, runner *flow.Runner, key session.Key, roles []s
 	return text
 }
 
-// weatherGuest builds the plugin of the authors' guide and gives it its manifest.
+// weatherGuest builds the plugin that authors begin with and gives it its manifest.
 func weatherGuest(ctx context.Context, engine *host.Engine, scratch string) []byte {
-	built, err := guestbuild.Build(ctx, "../sdk/guest/go/testdata/weather", guestbuild.Options{CacheDir: filepath.Join(scratch, "guests")})
+	built, err := guestbuild.Build(ctx, "../internal/guestlang/template/go/plugin", guestbuild.Options{CacheDir: filepath.Join(scratch, "guests")})
 	if err != nil {
 		panic(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -28,11 +29,12 @@ type inspectFlags struct {
 func pluginInspectCommand(e *env) *cobra.Command {
 	f := &inspectFlags{}
 	c := &cobra.Command{
-		Use: "inspect FILE", Short: "Say what a module offers, wants and is",
-		Long: "Say what a module offers, what it wants and whether it is accepted, with every reason\nif it is not. " +
-			"FILE may be the folder of a plugin's source, or an Extism\nmanifest. Exit 1 if it is refused as what\nit declares to be.\n\n" +
-			"With --diff, say what FILE changes over another module, what it widens first. Exit 1 if\nit widens anything.",
-		Example: "sandboxd plugin inspect weather.wasm\nsandboxd plugin inspect weather.wasm --diff weather-old.wasm",
+		Use: "inspect FILE|NAME|DIGEST", Short: "Say what a module offers, wants and is",
+		Long: "Say what a module offers, what it wants and whether it is accepted, with every reason\nif it is not. Exit 1 if it is refused as what it declares to be.\n\n" +
+			"FILE may be the folder of a plugin's source, or an Extism manifest. What is no file is\nlooked up in agent.yaml in the current folder: NAME is that of a plugin or guard, DIGEST\nthat of one of " +
+			"their modules, as whole or short as it is printed elsewhere.\n\n" +
+			"With --diff, say what the module changes over another one, what it widens first. Exit 1\nif it widens anything.",
+		Example: "sandboxd plugin inspect weather.wasm\nsandboxd plugin inspect sha256:5d0c8e7719aa\nsandboxd plugin inspect weather-new.wasm --diff weather",
 		Args:    exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.as != "" && f.as != string(asPlugin) && f.as != string(asGuard) {
@@ -41,7 +43,7 @@ func pluginInspectCommand(e *env) *cobra.Command {
 			return e.inspectPlugin(c.Context(), f, args[0])
 		},
 	}
-	c.Flags().StringVar(&f.diff, "diff", "", "compare with the module that is in use now, `FILE`")
+	c.Flags().StringVar(&f.diff, "diff", "", "compare with the module that is in use now: `FILE`, NAME or DIGEST")
 	c.Flags().StringVar(&f.as, "as", "", "judge it as a `ROLE`, plugin or guard, whatever it declares")
 	c.Flags().BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
@@ -58,11 +60,11 @@ func (e *env) inspectPlugin(ctx context.Context, f *inspectFlags, name string) e
 	}
 	defer engine.Close()
 	look := func(name, manifest string) (*inspection, error) {
-		g, err := e.openGuest(ctx, modules, name, manifest)
+		wasm, err := e.guestNamed(ctx, modules, name, manifest)
 		if err != nil {
 			return nil, err
 		}
-		return inspect(ctx, engine, name, g.wasm, []role{asPlugin, asGuard})
+		return inspect(ctx, engine, name, wasm, []role{asPlugin, asGuard})
 	}
 	now, err := look(name, f.manifest)
 	if err != nil {
@@ -93,6 +95,23 @@ func (e *env) inspectPlugin(ctx context.Context, f *inspectFlags, name string) e
 		}
 	}
 	return nil
+}
+
+// guestNamed returns a module: that of a file or a folder or, where there is neither, of
+// the app in the current folder.
+func (e *env) guestNamed(ctx context.Context, m app.Modules, name, manifest string) ([]byte, error) {
+	if manifest == "" && !e.names(name) && e.names(app.FileName) {
+		file, err := app.Load(e.path("."))
+		if err != nil {
+			return nil, err
+		}
+		return file.Module(ctx, m, name)
+	}
+	g, err := e.openGuest(ctx, m, name, manifest)
+	if err != nil {
+		return nil, err
+	}
+	return g.wasm, nil
 }
 
 func (e *env) printInspection(f *inspectFlags, r *inspection) {

@@ -128,48 +128,9 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile, digest string, o Options) (*host.Module, error) {
 	modules := o.Modules
 	modules.Tenant = rt.File.Name
-	var wasm []byte
-	var manifest *abi.Manifest
-	var err error
-	if manifestFile != "" {
-		if manifest, err = rt.manifest(what, manifestFile); err != nil {
-			return nil, err
-		}
-	}
-	if source != "" {
-		dir := rt.File.path(source)
-		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
-			return nil, bad(abi.NotFound, "", "%s: %s: no such folder", what, source)
-		}
-		if wasm, _, err = modules.Build(ctx, dir, manifest); err != nil {
-			with := "sandboxd plugin build "
-			if s, _ := guestlang.Find(dir); s.Policy {
-				with = "sandboxd policy build "
-			}
-			return nil, bad(abi.ModuleABI, with+dir, "%s: %v", what, err)
-		}
-	} else {
-		wasm, err = os.ReadFile(rt.File.path(file))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, bad(abi.NotFound, "", "%s: %s: no such file", what, file)
-		}
-		if err != nil {
-			return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
-		}
-		wasm, err = modules.Import(ctx, rt.File.path(file), wasm, manifest)
-		if e, ok := errors.AsType[*Error](err); ok {
-			return nil, bad(e.Code, e.Hint, "%s: %s: %s", what, file, e.Text)
-		}
-		if broken, ok := errors.AsType[wasmbin.Errors](err); ok {
-			code := abi.ModuleMalformed
-			if broken[0].Limit {
-				code = abi.ModuleLimit
-			}
-			return nil, bad(code, "", "%s: %v", what, broken[0])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
+	wasm, err := rt.File.read(ctx, modules, what, file, source, manifestFile)
+	if err != nil {
+		return nil, err
 	}
 	module, err := modules.Engine.LoadFor(ctx, rt.File.Name, wasm)
 	if reject, ok := errors.AsType[*host.RejectError](err); ok {
@@ -189,9 +150,57 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 	return module, nil
 }
 
+// read returns the module that an entry names, packed.
+func (f *File) read(ctx context.Context, modules Modules, what, file, source, manifestFile string) ([]byte, error) {
+	var wasm []byte
+	var manifest *abi.Manifest
+	var err error
+	if manifestFile != "" {
+		if manifest, err = f.manifest(what, manifestFile); err != nil {
+			return nil, err
+		}
+	}
+	if source != "" {
+		dir := f.path(source)
+		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
+			return nil, bad(abi.NotFound, "", "%s: %s: no such folder", what, source)
+		}
+		if wasm, _, err = modules.Build(ctx, dir, manifest); err != nil {
+			with := "sandboxd plugin build "
+			if s, _ := guestlang.Find(dir); s.Policy {
+				with = "sandboxd policy build "
+			}
+			return nil, bad(abi.ModuleABI, with+dir, "%s: %v", what, err)
+		}
+	} else {
+		wasm, err = os.ReadFile(f.path(file))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, bad(abi.NotFound, "", "%s: %s: no such file", what, file)
+		}
+		if err != nil {
+			return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
+		}
+		wasm, err = modules.Import(ctx, f.path(file), wasm, manifest)
+		if e, ok := errors.AsType[*Error](err); ok {
+			return nil, bad(e.Code, e.Hint, "%s: %s: %s", what, file, e.Text)
+		}
+		if broken, ok := errors.AsType[wasmbin.Errors](err); ok {
+			code := abi.ModuleMalformed
+			if broken[0].Limit {
+				code = abi.ModuleLimit
+			}
+			return nil, bad(code, "", "%s: %v", what, broken[0])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return wasm, nil
+}
+
 // manifest reads the file of a manifest that an entry names.
-func (rt *Runtime) manifest(what, file string) (*abi.Manifest, error) {
-	data, err := os.ReadFile(rt.File.path(file))
+func (f *File) manifest(what, file string) (*abi.Manifest, error) {
+	data, err := os.ReadFile(f.path(file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, bad(abi.NotFound, "", "%s: %s: no such file", what, file)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	weather  = "../../sdk/guest/go/testdata/weather"
+	weather  = "../guestlang/template/go/plugin"
 	smallest = "../../sdk/guest/go/testdata/smallest"
 )
 
@@ -55,7 +55,7 @@ func write(t *testing.T, dir, name, content string) {
 	}
 }
 
-// TestWeather checks that the plugin from the guide builds to a module that keeps
+// TestWeather checks that the plugin that authors begin with builds to a module that keeps
 // the contract: it exports what the host calls and imports nothing else than the
 // host's own functions and WASI.
 func TestWeather(t *testing.T) {
