@@ -100,6 +100,29 @@ func TestTailOnce(t *testing.T) {
 	}
 }
 
+// An agent that sees the current turn only sees the question that began it, also when
+// a summary is stored in the middle of the turn: its record is no message of the user.
+func TestSummaryIsNoTurn(t *testing.T) {
+	s := &summarizer{}
+	w := busy(t, 4, s)
+	w.agent.IncludeContents = flow.IncludeNone
+	w.model.Steps = append([][]flowtest.Reply{flowtest.Say("hi")}, w.model.Steps...)
+	after := 0 // requests
+	w.model.OnRequest = func(req *flow.Request, _ bool) {
+		if len(w.summaries()) == 0 {
+			return
+		}
+		after++
+		if got := shown(req.Contents); len(got) < 2 || got[0] != "user go" {
+			t.Errorf("request %d behind the summary is %q", after, got)
+		}
+	}
+	w.say("before")
+	if w.say("go"); after < 3 {
+		t.Errorf("%d requests behind the summary", after)
+	}
+}
+
 // A summary is thrown away if an event came into its span meanwhile (example 36).
 func TestTailRace(t *testing.T) {
 	s := &summarizer{}

@@ -27,6 +27,7 @@ type task struct {
 
 	said json.RawMessage // the arguments of the last finish_task that was well-formed
 	done bool
+	cut  bool // a limit of the run ended the agent's turn
 }
 
 // newDelegate returns the tool that gives a task to an agent, or nil if the agent
@@ -165,6 +166,7 @@ type watch struct {
 // run returns the agent's error, or see's.
 func (w *watch) run(p place, a *Agent, bound Mode, see func(*session.Event) error) error {
 	var failed error
+	stopped := false
 	ok := p.runAgent(w.ctx, a, bound, func(ev *session.Event, err error) bool {
 		if err == nil {
 			err = see(ev)
@@ -177,12 +179,13 @@ func (w *watch) run(p place, a *Agent, bound Mode, see func(*session.Event) erro
 		for _, r := range ev.Responses() {
 			w.open = slices.DeleteFunc(w.open, func(id string) bool { return id == r.ID })
 		}
-		return w.ctx.emit(ev, nil)
+		stopped = !w.ctx.emit(ev, nil)
+		return !stopped
 	})
 	switch {
 	case failed != nil:
 		return failed
-	case ok:
+	case ok, p.isSpent() && !p.task.cut && !stopped: // another agent has met the limit
 		return nil
 	case outOfTime(w.ctx), p.isSpent():
 		return &CallError{Code: abi.BudgetExhausted, Err: fmt.Errorf("agent %s: the run is over", a.Name)}

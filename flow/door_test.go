@@ -306,6 +306,7 @@ func TestLateVerdictThatIsThere(t *testing.T) {
 			<-ctx.Done()
 			return flowtest.Echo(q, abi.Allow()), nil
 		}}
+		w.cfg.Limits.Guard = 0 // the default
 		w.cfg.Guards = []flow.Guard{late, slowlyNamed{&flowtest.Guard{Label: "slow"}, func() { time.Sleep(2 * time.Second) }}}
 		got, _ := finished(w)
 		if got["c1"].Code != abi.PolicyUnavailable || len(witness.Calls()) != 0 || !contains(got["c1"].Err.Error(), "guard late: no verdict: 1s passed") {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/genai"
@@ -56,6 +57,7 @@ func newWorld(t testing.TB, steps ...[]flowtest.Reply) *world {
 	w := &world{t: t, store: session.NewMemory(), model: &flowtest.Model{Steps: steps}, audit: audit.NewMemory()}
 	w.agent = flow.Agent{Name: "agent"}
 	w.cfg.Audit = w.audit
+	w.cfg.Limits.Guard = time.Minute // no guard is late because the machine is busy
 	if _, err := w.store.Create(context.Background(), home, nil); err != nil {
 		t.Fatal(err)
 	}

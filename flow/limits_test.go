@@ -147,6 +147,14 @@ func (stuckModel) Generate(ctx context.Context, _ *flow.Request, _ bool) iter.Se
 	}
 }
 
+// slowGuard is a guard that decides when its time is over.
+func slowGuard(in abi.Phase) *flowtest.Guard {
+	return &flowtest.Guard{Label: "g", In: []abi.Phase{in}, Answer: func(ctx context.Context, q *abi.Question) (abi.Verdict, error) {
+		<-ctx.Done()
+		return flowtest.Echo(q, abi.Allow()), nil
+	}}
+}
+
 func TestWallOfARun(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -174,18 +182,16 @@ func TestWallOfARun(t *testing.T) {
 			}}}
 		}, "budget_exhausted: the run used up its budget", ""},
 		{"in a guard", func(w *world) {
-			w.cfg.Limits.Guard = time.Hour
-			w.cfg.Guards = []flow.Guard{&flowtest.Guard{Label: "g", Answer: func(ctx context.Context, q *abi.Question) (abi.Verdict, error) {
-				<-ctx.Done()
-				return flowtest.Echo(q, abi.Allow()), nil
-			}}}
+			w.cfg.Guards = []flow.Guard{slowGuard(abi.PhaseCall)}
 		}, unavailable, ""},
+		{"in a guard of the request", func(w *world) { w.cfg.Guards = []flow.Guard{slowGuard(abi.PhaseRequest)} }, "", ""},
+		{"in a guard of the response", func(w *world) { w.cfg.Guards = []flow.Guard{slowGuard(abi.PhaseResponse)} }, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, flowtest.Call(call("c1", "tool", `{}`)))
 				w.agent.Tools = []flow.Tool{tool("tool")}
-				w.cfg.Limits.Wall = 7 * time.Second
+				w.cfg.Limits.Wall, w.cfg.Limits.Guard = 7*time.Second, time.Hour
 				c.stuck(w)
 				began := time.Now()
 				o := w.say("go")

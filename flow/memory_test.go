@@ -52,6 +52,23 @@ func TestWordMemory(t *testing.T) {
 	}
 }
 
+// What a model reads of memories has the names of our documents, not ADK's of its Go
+// fields, and no member that says nothing.
+func TestLoadMemoryResult(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "load_memory", `{"query":"celsius"}`)))
+	earlier := &session.Session{Key: home, Events: []*session.Event{{Author: "user", Time: time.Date(2029, 5, 1, 12, 0, 0, 5, time.FixedZone("", 7200))}, {Author: "agent"}}}
+	earlier.Events[0].Content = genai.NewContentFromText("I prefer Celsius.", genai.RoleUser)
+	earlier.Events[1].Content = genai.NewContentFromText("Celsius, then.", genai.RoleModel)
+	memory := flow.NewWordMemory()
+	memory.Add(earlier)
+	w.cfg.Memory, w.agent.Tools = memory, []flow.Tool{flow.LoadMemory()}
+	want := `{"memories":[{"author":"user","content":{"parts":[{"text":"I prefer Celsius."}],"role":"user"},"timestamp":"2029-05-01T12:00:00+02:00"},` +
+		`{"author":"agent","content":{"parts":[{"text":"Celsius, then."}],"role":"model"}}]}`
+	if got := w.say("go").response("c1"); got != want {
+		t.Errorf("the model reads %s, want %s", got, want)
+	}
+}
+
 // Without a memory its tools say so: one to the model, one to the run.
 func TestNoMemory(t *testing.T) {
 	w := newWorld(t, flowtest.Call(call("c1", "load_memory", `{"query":"x"}`)))

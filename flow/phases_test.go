@@ -716,3 +716,30 @@ func TestOutputIsWhatWasSaid(t *testing.T) {
 		}
 	}
 }
+
+// State and artifacts have no phase of their own: what they hold comes to a model in a
+// request, and there a guard sees it.
+func TestRequestGuardsSeeStateAndArtifacts(t *testing.T) {
+	w := newWorld(t, flowtest.Call(call("c1", "keep", `{}`)), flowtest.Call(call("c2", "load_artifacts", `{"artifact_names":["a.txt"]}`)))
+	w.cfg.Artifacts = flow.NewMemoryArtifacts()
+	w.agent.Instruction = "Mind {memo?}."
+	w.agent.Tools = []flow.Tool{flow.LoadArtifacts(), handler("keep", func(ctx *flow.ToolContext, _ json.RawMessage) (string, error) {
+		_, err := ctx.SaveArtifact("a.txt", genai.NewPartFromText("the kept text"))
+		return okResponse, errors.Join(err, ctx.SetState(map[string]any{"memo": "the kept state"}))
+	})}
+	g := &flowtest.Guard{Label: "g", In: []abi.Phase{abi.PhaseRequest}, Answer: func(_ context.Context, q *abi.Question) (abi.Verdict, error) {
+		if strings.Contains(string(q.Request), "the kept text") {
+			return flowtest.Echo(q, abi.Deny("artifact", "not this file")), nil
+		}
+		return flowtest.Echo(q, abi.Allow()), nil
+	}}
+	w.cfg.Guards = []flow.Guard{g}
+	o := w.say("go")
+	asked := g.Asked()
+	if len(asked) != 3 || strings.Contains(string(asked[0].Request), "the kept state") || !strings.Contains(string(asked[1].Request), "the kept state") {
+		t.Errorf("%d requests were judged, the second is %s", len(asked), asked[min(1, len(asked)-1)].Request)
+	}
+	if last := o.events[len(o.events)-1]; last.ErrorCode != string(abi.PolicyDenied) || w.model.Requests() != 2 {
+		t.Errorf("the run ends with %+v after %d requests", last.Response, w.model.Requests())
+	}
+}

@@ -64,7 +64,11 @@ func (p place) runAgent(ctx context.Context, a *Agent, bound Mode, yield yieldFu
 	}
 	_, ok = p.agentHooks(ctx, a, hooks, "after agent callback",
 		func(h Hooks) func(*CallbackContext) (*genai.Content, error) { return h.AfterAgent }, yield)
-	return ok && !p.isSpent()
+	if ok && p.isSpent() { // perhaps inside a call
+		p.tellLimit(a.Name, yield)
+		return false
+	}
+	return ok
 }
 
 // agentHooks runs the hooks before or after an agent. A content, or state alone,
@@ -102,16 +106,26 @@ func (r *run) hooks(a *Agent) []Hooks {
 	return append(slices.Clip(slices.Clone(r.cfg.Hooks)), a.Hooks...)
 }
 
-// exhausted ends the run because it has met a limit, which message names unless an
-// earlier one does. One event says so; an agent
-// that runs inside a call leaves that to the one that made the call. It reports
-// whether the agent's own hooks may still run; no other agent does.
+// exhausted ends the agent's turn and the run because that has met a limit, which
+// message names unless an earlier one does. See tellLimit.
 func (p place) exhausted(author, message string, yield yieldFunc) bool {
+	p.mu.Lock()
+	p.limit = cmp.Or(p.limit, message)
+	p.mu.Unlock()
+	if p.task != nil {
+		p.task.cut = true
+	}
+	return p.tellLimit(author, yield)
+}
+
+// tellLimit says in one event that the run has met its limit; an agent that runs inside
+// a call leaves that to the one that made the call. It reports whether the agent's
+// own hooks may still run; no other agent does.
+func (p place) tellLimit(author string, yield yieldFunc) bool {
 	p.mu.Lock()
 	says := !p.said && p.depth == p.run.depth
 	p.said = p.said || says
-	p.limit = cmp.Or(p.limit, message)
-	message = p.limit
+	message := p.limit
 	p.mu.Unlock()
 	if !says {
 		return true

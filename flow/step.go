@@ -57,8 +57,8 @@ func (f *agentRun) loop(ctx context.Context, yield yieldFunc) bool {
 		switch {
 		case s.stopped:
 			return false
-		case s.ended && f.isSpent(): // in a task that is still open
-			return f.outOfSteps(f.agent.Name, yield)
+		case s.last != nil && isRefusal(&s.last.Response) && ctx.Err() != nil:
+			continue // no guard could answer any more: that the run has ended is told, too
 		case s.last == nil || s.ended:
 			return true
 		case s.last.Final():

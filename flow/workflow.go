@@ -52,6 +52,11 @@ func (p place) parallel(ctx context.Context, a *Agent, yield yieldFunc) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFunnel(cancel)
+	f.lost = func(err error) {
+		if !errors.Is(err, context.Canceled) { // as it must, when others have ended the run
+			p.cfg.Logger.Error("an agent failed when its run had ended already", "agent", a.Name, "err", err)
+		}
+	}
 	var wg sync.WaitGroup
 	for _, sub := range a.Agents {
 		q := p
@@ -67,10 +72,6 @@ func (p place) parallel(ctx context.Context, a *Agent, yield yieldFunc) bool {
 		close(f.items)
 	}()
 	f.serve(yield)
-	if !f.refused && p.isSpent() { // perhaps inside a call, which was cancelled before its agent could say so
-		p.exhausted(a.Name, "", yield)
-		return false
-	}
 	return !f.halted.Load()
 }
 
@@ -90,8 +91,9 @@ func under(branch, name string) string {
 type funnel struct {
 	items   chan funneled
 	halted  atomic.Bool
-	cancel  func() // what halt does besides
-	refused bool   // the consumer has stopped, or was told of an error
+	cancel  func()          // what halt does besides
+	lost    func(err error) // is told of errors that are not handed over; nil: nobody
+	refused bool            // the consumer has stopped, or was told of an error
 }
 
 type funneled struct {
@@ -163,6 +165,9 @@ func (f *funnel) hand(it funneled, yield yieldFunc) {
 	}()
 	halted := f.halted.Load()
 	if halted && !tellsResults(it.ev, it.err) && (f.refused || !tellsLimit(it.ev, it.err)) {
+		if it.err != nil && f.lost != nil {
+			f.lost(it.err)
+		}
 		return
 	}
 	wanted := false

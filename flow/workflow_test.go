@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -245,5 +246,131 @@ func TestParallelBudgetInsideCall(t *testing.T) {
 	w.workflow(flow.ParallelAgent, kid("p1", flowtest.Say("done")), p2)
 	if o := w.plain(flow.Text("go")); strings.Count(o.authors(), "budget_exhausted") != 1 || len(o.errs) > 0 {
 		t.Errorf("%s, errors %v", o.authors(), o.errs)
+	}
+}
+
+// Of agents that fail at the same time one error ends the run. What the others failed
+// with, or panicked, goes to the operator; that they were cancelled is no news.
+func TestParallelFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func(ctx context.Context) error
+		logs  string
+	}{
+		"fails, too":   {func(context.Context) error { return errors.New("second") }, "second"},
+		"panics":       {func(context.Context) error { panic("lost it") }, "lost it"},
+		"is cancelled": {func(ctx context.Context) error { return ctx.Err() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var log strings.Builder
+			w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			inside := make(chan struct{})
+			first, second := kid("p1", []flowtest.Reply{{Err: errors.New("first")}}), kid("p2", flowtest.Say("never"))
+			first.Model.(*flowtest.Model).OnRequest = func(*flow.Request, bool) { <-inside }
+			second.Hooks = []flow.Hooks{{BeforeModel: func(ctx *flow.CallbackContext, _ *flow.Request) (*session.Response, error) {
+				close(inside)
+				<-ctx.Done()
+				return nil, c.fails(ctx)
+			}}}
+			w.workflow(flow.ParallelAgent, first, second)
+			o := w.plain(flow.Text("go"))
+			if len(o.errs) != 1 || o.errs[0].Error() != "first" {
+				t.Errorf("errors %v, want the first alone", o.errs)
+			}
+			if got := log.String(); !strings.Contains(got, c.logs) || (got == "") != (c.logs == "") {
+				t.Errorf("logged %q, want %q", got, c.logs)
+			}
+		})
+	}
+}
+
+// A limit that is met inside a call is told, even if the turn of the agent that made
+// the call ends with it: here because a person is asked about another call.
+func TestBudgetInsideCallOfTheLastStep(t *testing.T) {
+	w := newWorld(t, flowtest.Call(give("d", `{"request":"x"}`), call("p", "pay", `{}`)))
+	w.cfg.Limits.Steps = 2
+	pay := tool("pay")
+	pay.Describe.Confirm = true
+	w.agent.Tools = []flow.Tool{pay}
+	below := worker("kid", flow.SingleTurn, flowtest.Call(call("c", "tool", `{}`)), flowtest.Say("never"))
+	below.Tools = []flow.Tool{tool("tool")}
+	w.agent.Agents = []*flow.Agent{below}
+	o := w.say("go")
+	if got, want := o.authors(), "agent(kid) agent(pay) kid(tool) kid<tool agent<kid agent<pay agent(adk_request_confirmation) agent!budget_exhausted"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if o := w.run(answer(o.questions()[0].ID, `{"confirmed":true}`)); o.response("p") != okResponse {
+		t.Errorf("the approved call got %s", o.response("p"))
+	}
+}
+
+// An agent that has done its work inside a call has its result, even if another one
+// has met the run's limit meanwhile.
+func TestBudgetOfASiblingInsideCall(t *testing.T) {
+	for _, mode := range []flow.Mode{flow.SingleTurn, flow.Task} {
+		t.Run(string(mode), func(t *testing.T) {
+			w := newWorld(t)
+			w.cfg.Limits.Steps = 4 // of p, of q, of kid, of kid2
+			asked, met, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			w.cfg.Hooks = []flow.Hooks{{AfterAgent: func(ctx *flow.CallbackContext) (*genai.Content, error) {
+				if ctx.Agent() == "kid" {
+					close(met)
+				}
+				return nil, nil
+			}}}
+			first := worker("kid", flow.SingleTurn, flowtest.Call(call("c", "tool", `{}`)), flowtest.Say("never"))
+			first.Tools = []flow.Tool{handler("tool", func(*flow.ToolContext, json.RawMessage) (string, error) {
+				<-asked
+				return okResponse, nil
+			})}
+			last, want := flowtest.Say("ready"), `{"result":"ready"}`
+			if mode == flow.Task {
+				last, want = finish("f", `{"result":"ready"}`), `{"output":"ready"}`
+			}
+			second := worker("kid2", mode, last)
+			second.Model.(*flowtest.Model).OnRequest = func(*flow.Request, bool) { close(asked); <-met }
+			p, q := kid("p", flowtest.Call(give("d1", `{"request":"x"}`), call("h", "hold", `{}`))), kid("q", flowtest.Call(call("d2", "kid2", `{"request":"y"}`)))
+			p.Agents, q.Agents = []*flow.Agent{first}, []*flow.Agent{second}
+			p.Tools = []flow.Tool{handler("hold", func(*flow.ToolContext, json.RawMessage) (string, error) { // p does not end the run before
+				<-done
+				return okResponse, nil
+			})}
+			w.cfg.Observer.Finished = func(info flow.CallInfo, _ flow.CallResult) {
+				if info.ID == "d2" {
+					close(done)
+				}
+			}
+			w.workflow(flow.ParallelAgent, p, q)
+			o := w.plain(flow.Text("go"))
+			if got := o.response("d2"); got != want {
+				t.Errorf("kid2's result is %s, want %s (%s)", got, want, o.authors())
+			}
+			if n := strings.Count(o.authors(), "budget_exhausted"); n != 1 || len(o.errs) > 0 {
+				t.Errorf("%s, errors %v", o.authors(), o.errs)
+			}
+		})
+	}
+}
+
+// A consumer that stops has no call begun after it: a place that is free by then is
+// taken by nobody.
+func TestNothingBeginsAfterTheConsumerStopped(t *testing.T) {
+	calls := []*genai.FunctionCall{give("d", `{"request":"x"}`)}
+	for i := range 20 {
+		calls = append(calls, call(fmt.Sprint("c", i), "tool", `{}`))
+	}
+	for range 20 { // what ends first is chance
+		w := newWorld(t, flowtest.Call(calls...))
+		w.cfg.Limits.Parallel = 1
+		witness := tool("tool")
+		w.agent.Tools, w.agent.Agents = []flow.Tool{witness}, []*flow.Agent{worker("kid", flow.SingleTurn, flowtest.Say("hi"))}
+		for ev := range w.runner().Run(t.Context(), home, flow.Text("go")) {
+			if ev.Author == "kid" {
+				break
+			}
+		}
+		if n := len(witness.Calls()); n > 0 {
+			t.Fatalf("%d calls were begun", n)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package plugins_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -128,11 +129,16 @@ func (z *zoo) run(in flow.Input) []*session.Event {
 
 func (z *zoo) try(in flow.Input) (events []*session.Event, errs []error) {
 	z.t.Helper()
+	return z.tryIn(z.t.Context(), in)
+}
+
+func (z *zoo) tryIn(ctx context.Context, in flow.Input) (events []*session.Event, errs []error) {
+	z.t.Helper()
 	runner, err := flow.NewRunner(&z.agent, z.store, z.cfg)
 	if err != nil {
 		z.t.Fatal(err)
 	}
-	for ev, err := range runner.Run(z.t.Context(), home, in) {
+	for ev, err := range runner.Run(ctx, home, in) {
 		if err != nil {
 			errs = append(errs, err)
 		} else {

@@ -335,3 +335,78 @@ func TestConfirmedGuest(t *testing.T) {
 		}
 	}
 }
+
+// A call that was approved of one module does not run another that takes its place: a
+// person is asked anew, about that one. Both are real, and differ in one text.
+func TestModuleExchangedAfterApproval(t *testing.T) {
+	plugin := func(says string) *plugins.Plugin {
+		manifest := hosttest.Manifest("tool")
+		manifest.Tools[0].Confirm = true
+		p, err := plugins.New(load(t, manifest, map[string]hosttest.Guest{"tool": {Says: hosttest.Result(hosttest.Text(`"` + says + `"`))}}), plugins.Config{Limits: patient})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first, second := plugin("first"), plugin("other")
+	if first.Module().Digest() == second.Module().Digest() {
+		t.Fatal("the modules are the same")
+	}
+	z := newZoo(t, hosttest.Manifest("unused"), plugins.Config{}, map[string]hosttest.Guest{"unused": {Says: hosttest.Result(hosttest.Input())}})
+	z.agent.Tools = first.Tools()
+	z.model = &flowtest.Model{Steps: [][]flowtest.Reply{flowtest.Call(call("c1", "tool", `{}`)), flowtest.Say("asked anew"), flowtest.Say("done")}}
+	z.calls()
+	pending := func() *session.Question {
+		qs, err := z.store.Questions(t.Context(), home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range qs {
+			if q.State == session.Pending {
+				return &q
+			}
+		}
+		return nil
+	}
+	goOn := func(q *session.Question) []*session.Event {
+		t.Helper()
+		r, err := flow.NewRunner(&z.agent, z.store, z.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Decide(t.Context(), home, q.ID, session.Decision{Approve: true, By: "bo", Via: "desk", ArgsSHA256: q.ArgsSHA256}); err != nil {
+			t.Fatal(err)
+		}
+		var events []*session.Event
+		for ev, err := range r.Resume(t.Context(), home, flow.Input{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, ev)
+		}
+		return events
+	}
+	about := func(p *plugins.Plugin) *session.Question {
+		t.Helper()
+		q := pending()
+		if want := p.Module().Digest().String(); q == nil || q.Module != want {
+			t.Fatalf("a person is asked %+v, want about module %s", q, want)
+		}
+		return q
+	}
+	asked := about(first)
+	z.agent.Tools = second.Tools() // between the question and the approval's run
+	if got := response(t, goOn(asked), "c1"); !strings.Contains(got, "requires confirmation") {
+		t.Errorf("the model reads %s", got)
+	}
+	if calls, err := z.store.Calls(t.Context(), home); err != nil || len(calls) != 0 {
+		t.Errorf("calls were made: %+v, %v", calls, err)
+	}
+	if got := response(t, goOn(about(second)), "c1"); got != `{"result":"other"}` {
+		t.Errorf("the model reads %s of the module that was approved", got)
+	}
+	calls, err := z.store.Calls(t.Context(), home)
+	if err != nil || len(calls) != 1 || calls[0].Module != second.Module().Digest().String() || pending() != nil {
+		t.Errorf("calls %+v, %v, pending %+v", calls, err, pending())
+	}
+}

@@ -1,11 +1,15 @@
 package plugins_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/flowtest"
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/hosttest"
 	"github.com/sandboxd/sandboxd/plugins"
@@ -22,6 +26,10 @@ const fine = `{"format":1,"result":{"fine":true}}`
 func TestHostileGuests(t *testing.T) {
 	short := patient
 	short.Wall = 50 * time.Millisecond
+	good, err := plugins.New(load(t, hosttest.Manifest("good"), map[string]hosttest.Guest{"good": {Says: says(fine)}}), plugins.Config{Limits: patient})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name   string
 		guest  hosttest.Guest
@@ -47,7 +55,8 @@ func TestHostileGuests(t *testing.T) {
 		{"fails in its own words", hosttest.Guest{Says: says(`{"format":1,"fail":{"code":"sold_out","message":"nothing left"}}`)}, patient, abi.GuestError, "nothing left", "sold_out"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			z := newZoo(t, hosttest.Manifest("bad", "good"), plugins.Config{Limits: c.limits}, map[string]hosttest.Guest{"bad": c.guest, "good": {Says: says(fine)}})
+			z := newZoo(t, hosttest.Manifest("bad"), plugins.Config{Limits: c.limits}, map[string]hosttest.Guest{"bad": c.guest})
+			z.agent.Tools = append(z.agent.Tools, good.Tools()...)
 			events := z.calls(call("c1", "bad", `{}`), call("c2", "good", `{}`))
 			want := c.reads
 			if want == "" {
@@ -161,9 +170,12 @@ func TestOutputSchema(t *testing.T) {
 // A guest that does not stop is stopped when its run is, and nobody is told that
 // it had no effect.
 func TestGuestOfACancelledRun(t *testing.T) {
-	z := newZoo(t, hosttest.Manifest("bad"), plugins.Config{}, map[string]hosttest.Guest{"bad": {Ends: hosttest.Spin()}})
-	z.cfg.Limits.Wall = 200 * time.Millisecond
-	events := z.calls(call("c1", "bad", `{}`))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	z := newZoo(t, hosttest.Manifest("bad"), plugins.Config{Grants: set(t, "log"), Trace: func(string, string, host.HostCall) { cancel() }}, // it runs
+		map[string]hosttest.Guest{"bad": {Says: []hosttest.Piece{hosttest.Ask("log", `{"message":"x"}`)}, Ends: hosttest.Spin()}})
+	z.agent.Model = &flowtest.Model{Steps: [][]flowtest.Reply{flowtest.Call(call("c1", "bad", `{}`)), flowtest.Say("done")}}
+	events, errs := z.tryIn(ctx, flow.Text("go"))
 	if got := response(t, events, "c1"); got != errorText("outcome_unknown: the call was interrupted and may or may not have had its effect") {
 		t.Errorf("the model reads %s", got)
 	}
@@ -171,7 +183,7 @@ func TestGuestOfACancelledRun(t *testing.T) {
 	if err != nil || len(calls) != 1 || calls[0].State != session.CallUnknown || z.receiptOf("c1").Code != abi.Cancelled {
 		t.Errorf("calls %+v, %v, receipt %+v", calls, err, z.ended["c1"].Receipt)
 	}
-	if last := events[len(events)-1]; last.ErrorCode != string(abi.BudgetExhausted) {
-		t.Errorf("the run ends with %s", toJSON(t, last))
+	if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
+		t.Errorf("the run ends with %v", errs)
 	}
 }

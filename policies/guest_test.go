@@ -1,7 +1,9 @@
 package policies_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/flow/flowtest"
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/hosttest"
 	"github.com/sandboxd/sandboxd/policies"
@@ -66,8 +69,6 @@ func TestGuards(t *testing.T) {
 // A guard that fails in any way denies: the handler never starts, or its result is
 // withheld, and the others are asked all the same.
 func TestGuardFails(t *testing.T) {
-	short := patient
-	short.Wall = 50 * time.Millisecond
 	tight := patient
 	tight.OutputBytes, tight.HostCalls = 512, 10
 	for _, c := range []struct {
@@ -357,5 +358,73 @@ func TestJudgedAgain(t *testing.T) {
 	q.Now = "yesterday"
 	if v, err := made.Judge(t.Context(), q); err == nil || v.Ruling != "" {
 		t.Errorf("a question without time: %+v, %v", v, err)
+	}
+}
+
+// A document that is longer than a guest may read is one that no guard in a guest can
+// judge: it denies, in every phase, and the operator reads why. The host does not even
+// begin the guest. What just fits is judged.
+func TestDocumentTooLongForAGuest(t *testing.T) {
+	const most = 4 << 20 // bytes of a question
+	phases := []abi.Phase{abi.PhaseMessage, abi.PhaseRequest, abi.PhaseResponse, abi.PhaseCall, abi.PhaseResult}
+	limits := patient
+	limits.Fuel = 2_000_000_000 // to copy what fits
+	made := guard(t, abi.Guard{Phases: phases}, hosttest.Guest{Good: allow(), Says: allow()}, limits)
+	document := func(n int) json.RawMessage { return json.RawMessage(`{"a":"` + strings.Repeat("x", n-len(`{"a":""}`)) + `"}`) }
+	for _, phase := range phases {
+		q := abi.Question{Phase: phase, Now: "2026-03-02T10:00:00Z"}
+		if phase == abi.PhaseCall || phase == abi.PhaseResult {
+			q.Call = &abi.CallFacts{Tool: "tool", Args: json.RawMessage("{}")}
+		}
+		q.SetDocument(document(most + 1))
+		if j := flow.Ask(t.Context(), made, q, time.Minute); j.Verdict.Ruling != abi.RulingDeny || j.Err == nil ||
+			!strings.Contains(j.Err.Error(), "guest_memory") || !strings.Contains(j.Err.Error(), fmt.Sprintf("exceeds limit %d", most)) {
+			t.Errorf("%s: %s, %v", phase, j.Verdict.Ruling, j.Err)
+		}
+		fits := most - 2048 // beside it stand its digest and who asks
+		if phase == abi.PhaseMessage || phase == abi.PhaseCall {
+			fits = 2 << 20 // its nonce comes behind it, and this guest looks no further
+		}
+		q.SetDocument(document(fits))
+		if j := flow.Ask(t.Context(), made, q, time.Minute); j.Verdict.Ruling != abi.RulingAllow {
+			t.Errorf("%s, of what fits: %s, %v", phase, j.Verdict.Ruling, j.Err)
+		}
+	}
+
+	// In a run: the handler is not started, or its result is kept and not shown.
+	made = guard(t, abi.Guard{}, hosttest.Guest{Good: allow(), Says: allow()}, patient)
+	long := string(document(most))
+	for name, c := range map[string]struct {
+		args, result string
+		ran          int
+	}{"arguments": {long, okResponse, 0}, "a result": {`{"n":1}`, long, 1}} {
+		witness := &flowtest.Tool{Do: func(*flow.ToolContext, flow.Permit) (flow.Outcome, error) {
+			return flow.Outcome{Result: json.RawMessage(c.result)}, nil
+		}}
+		d := runCall(t, witness, c.args, made)
+		if got := d.response("c1"); got != unavailable || len(witness.Calls()) != c.ran {
+			t.Errorf("%s: the model reads %.100s, and the handler ran %d times", name, got, len(witness.Calls()))
+		}
+		denials := 0
+		for _, r := range d.judged("guard") {
+			if r.Action == "guard.deny" && r.Code == string(abi.PolicyUnavailable) && strings.Contains(r.Why, "guest_memory") {
+				denials++
+			}
+		}
+		if denials != 1 || d.response("c2") != okResponse {
+			t.Errorf("%s: %d denials that say why in %+v; the sibling got %s", name, denials, d.judged("guard"), d.response("c2"))
+		}
+		calls, err := d.store.Calls(t.Context(), home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, stored := range calls {
+			if stored.Tool == "tool" && (c.ran == 0 || len(stored.Result) != len(long)) {
+				t.Errorf("%s: a call is stored with a result of %d bytes", name, len(stored.Result))
+			}
+		}
+		if c.ran > 0 && len(calls) != 2 {
+			t.Errorf("%s: %d calls are stored", name, len(calls))
+		}
 	}
 }

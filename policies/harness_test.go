@@ -83,10 +83,16 @@ type desk struct {
 // run asks for a call of "tool" and one of "sibling" with guards in place.
 func run(t testing.TB, spec flow.Spec, guards ...flow.Guard) *desk {
 	t.Helper()
-	spec.Name = "tool"
-	d := &desk{t: t, store: session.NewMemory(), audit: audit.NewMemory(), witness: &flowtest.Tool{Describe: spec}}
+	return runCall(t, &flowtest.Tool{Describe: spec}, `{"n":1}`, guards...)
+}
+
+// runCall is run with a tool and arguments of the caller's.
+func runCall(t testing.TB, witness *flowtest.Tool, args string, guards ...flow.Guard) *desk {
+	t.Helper()
+	witness.Describe.Name = "tool"
+	d := &desk{t: t, store: session.NewMemory(), audit: audit.NewMemory(), witness: witness}
 	agent := &flow.Agent{Name: "agent", Tools: []flow.Tool{d.witness, &flowtest.Tool{Describe: flow.Spec{Name: "sibling"}}}, Model: &flowtest.Model{Steps: [][]flowtest.Reply{
-		flowtest.Call(call("c1", "tool", `{"n":1}`), call("c2", "sibling", `{}`)), flowtest.Say("done")}}}
+		flowtest.Call(call("c1", "tool", args), call("c2", "sibling", `{}`)), flowtest.Say("done")}}}
 	runner, err := flow.NewRunner(agent, d.store, flow.Config{Guards: guards, Audit: d.audit, Limits: flow.Limits{Guard: time.Minute}})
 	if err != nil {
 		t.Fatal(err)

@@ -433,6 +433,10 @@ func (r *appRun) ask(q session.Question) (bool, error) {
 
 // modules opens the engine with the caches of this process.
 func (e *env) modules(ctx context.Context) (*host.Engine, app.Modules, error) {
+	return e.modulesWithLog(ctx, e.logger(false))
+}
+
+func (e *env) modulesWithLog(ctx context.Context, log *slog.Logger) (*host.Engine, app.Modules, error) {
 	code, err := e.cacheDir("code")
 	if err != nil {
 		return nil, app.Modules{}, err
@@ -441,7 +445,7 @@ func (e *env) modules(ctx context.Context) (*host.Engine, app.Modules, error) {
 	if err != nil {
 		return nil, app.Modules{}, err
 	}
-	engine, err := host.Open(ctx, host.Config{Cache: code, Logger: e.logger(false)})
+	engine, err := host.Open(ctx, host.Config{Cache: code, Logger: log})
 	if err != nil {
 		return nil, app.Modules{}, err
 	}

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,12 +54,7 @@ func sessionExportCommand(e *env) *cobra.Command {
 }
 
 func (e *env) exportSession(sess *session.Session) error {
-	header := exportHeader{Format: exportFormat, Session: sess.Key, State: map[string]any{}, Events: len(sess.Events)}
-	for name, value := range sess.State {
-		if scope, _ := session.SplitKey(name); scope != session.ScopeUser && scope != session.ScopeApp {
-			header.State[name] = value
-		}
-	}
+	header := exportHeader{Format: exportFormat, Session: sess.Key, State: ownState(sess.State), Events: len(sess.Events)}
 	enc := json.NewEncoder(e.stdout)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(header); err != nil {
@@ -70,11 +68,21 @@ func (e *env) exportSession(sess *session.Session) error {
 	return nil
 }
 
+// ownState returns what a session's state has to itself.
+func ownState(state map[string]any) map[string]any {
+	own := maps.Clone(state)
+	maps.DeleteFunc(own, func(name string, _ any) bool {
+		scope, _ := session.SplitKey(name)
+		return scope == session.ScopeUser || scope == session.ScopeApp
+	})
+	return own
+}
+
 func sessionImportCommand(e *env) *cobra.Command {
 	var id string
 	c := &cobra.Command{
 		Use: "import APP FILE", Short: "Make a session from an exported one",
-		Long: "Make a session from what session export wrote; - is standard input. The session must\nnot be there yet. The import is audited.\n\n" +
+		Long: "Make a session from what session export wrote, or from the session that ADK's server\nhas at /apps/APP/users/USER/sessions/ID; - is standard input. The session must not be\nthere yet. The import is audited.\n\n" +
 			"This is the operator's door: questions that the events ask and do not answer wait for\na person again, and state that the events set for the user or the app is set again.\nImport only what you trust.",
 		Example: "sandboxd session import . demo.jsonl\nsandboxd session import . demo.jsonl --session demo-2",
 		Args:    exactly("APP", "FILE"),
@@ -98,7 +106,7 @@ func (e *env) importSession(ctx context.Context, appName, name, id string) error
 	if err != nil {
 		return err
 	}
-	header, events, err := readExport(data)
+	header, events, err := readSession(data)
 	if err != nil {
 		return &fileError{name, err}
 	}
@@ -129,12 +137,26 @@ func (e *env) importSession(ctx context.Context, appName, name, id string) error
 	return nil
 }
 
+// readSession reads what exportSession writes, or a session of ADK's server.
+func readSession(data []byte) (exportHeader, []*session.Event, error) {
+	var adk struct {
+		App string `json:"appName"`
+	}
+	if readLine(data, &adk) != nil || adk.App == "" {
+		return readExport(data)
+	}
+	doc := adkSession{}
+	if err := readLine(data, &doc); err != nil {
+		return exportHeader{}, nil, err
+	}
+	return doc.read()
+}
+
 // readExport reads what exportSession writes, and makes sure that all of it is
 // there and can be stored.
 func readExport(data []byte) (exportHeader, []*session.Event, error) {
 	var header exportHeader
-	var events []*session.Event
-	ids := map[string]bool{}
+	var events readEvents
 	n := 0
 	for line := range bytes.Lines(data) {
 		if n++; n == 1 {
@@ -150,24 +172,79 @@ func readExport(data []byte) (exportHeader, []*session.Event, error) {
 		if err := readLine(line, ev); err != nil {
 			return header, nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		switch {
-		case ev.ID == "":
-			return header, nil, fmt.Errorf("line %d: an event without id", n)
-		case ids[ev.ID]:
-			return header, nil, fmt.Errorf("line %d: event %s is there twice", n, ev.ID)
-		case ev.Partial:
-			return header, nil, fmt.Errorf("line %d: event %s is partial", n, ev.ID)
+		if err := events.add(ev); err != nil {
+			return header, nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		ids[ev.ID] = true
-		events = append(events, ev)
 	}
 	if n == 0 {
 		return header, nil, errors.New("empty")
 	}
-	if len(events) != header.Events {
-		return header, nil, fmt.Errorf("%s, but its first line says %d", plural(len(events), "event"), header.Events)
+	if len(events.list) != header.Events {
+		return header, nil, fmt.Errorf("%s, but its first line says %d", plural(len(events.list), "event"), header.Events)
 	}
-	return header, events, nil
+	return header, events.list, nil
+}
+
+// readEvents are events that can be stored one after the other.
+type readEvents struct {
+	list []*session.Event
+	ids  map[string]bool
+}
+
+func (r *readEvents) add(ev *session.Event) error {
+	switch {
+	case ev.ID == "":
+		return errors.New("an event without id")
+	case r.ids[ev.ID]:
+		return fmt.Errorf("event %s is there twice", ev.ID)
+	case ev.Partial:
+		return fmt.Errorf("event %s is partial", ev.ID)
+	}
+	if r.ids == nil {
+		r.ids = map[string]bool{}
+	}
+	r.ids[ev.ID] = true
+	r.list = append(r.list, ev)
+	return nil
+}
+
+// An adkSession is a session as ADK's servers write it. That in Go leaves out when an
+// event was; what is said of the whole session then counts.
+type adkSession struct {
+	App     string         `json:"appName"`
+	User    string         `json:"userId"`
+	ID      string         `json:"id"`
+	State   map[string]any `json:"state"` // with what is shared
+	Updated adkTime        `json:"lastUpdateTime"`
+	Events  []struct {
+		session.Event
+		When adkTime `json:"timestamp"`
+	} `json:"events"`
+}
+
+// An adkTime is a time in seconds since 1970, which may have a fraction; 0: not known.
+type adkTime float64
+
+func (t adkTime) time() time.Time {
+	if t <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(math.Round(float64(t) * 1e6))).UTC()
+}
+
+func (s *adkSession) read() (exportHeader, []*session.Event, error) {
+	header := exportHeader{Format: exportFormat, Session: session.Key{App: s.App, User: s.User, ID: s.ID}, State: ownState(s.State), Events: len(s.Events)}
+	var events readEvents
+	for i := range s.Events {
+		ev := &s.Events[i].Event
+		if ev.Time.IsZero() {
+			ev.Time = cmp.Or(s.Events[i].When, s.Updated).time()
+		}
+		if err := events.add(ev); err != nil {
+			return header, nil, fmt.Errorf("event %d: %w", i+1, err)
+		}
+	}
+	return header, events.list, nil
 }
 
 // readLine decodes one document. Numbers keep their text.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -98,7 +100,8 @@ func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, roun
 		return misuse("", "%s: not a folder", dir)
 	}
 	var err error
-	if r.engine, r.modules, err = e.modules(ctx); err != nil {
+	log := slog.New(unplanned{e.logger(false).Handler()})
+	if r.engine, r.modules, err = e.modulesWithLog(ctx, log); err != nil {
 		return err
 	}
 	defer r.engine.Close()
@@ -113,6 +116,22 @@ func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, roun
 			return nil
 		}
 	}
+}
+
+// unplanned is a log without the failures that tests ask for.
+type unplanned struct{ slog.Handler }
+
+func (u unplanned) Handle(ctx context.Context, r slog.Record) error {
+	planned := false
+	r.Attrs(func(a slog.Attr) bool {
+		err, _ := a.Value.Any().(error)
+		planned = planned || errors.Is(err, authortest.ErrDown)
+		return !planned
+	})
+	if planned {
+		return nil
+	}
+	return u.Handler.Handle(ctx, r)
 }
 
 func (r *testRun) round(ctx context.Context, round func(context.Context, *testRun) error) error {

@@ -22,7 +22,8 @@ type rowKV struct {
 	used  bool    // since it was last looked at
 }
 
-var errDown = errors.New("the store of this row is unavailable")
+// ErrDown is what a store says that a row makes unavailable.
+var ErrDown = errors.New("the store of this row is unavailable")
 
 // reset begins a row.
 func (k *rowKV) reset(row *storage) {
@@ -91,7 +92,7 @@ func (s scopedKV) ask() error {
 	defer s.rows.mu.Unlock()
 	s.rows.used = true
 	if s.rows.row.down {
-		return errDown
+		return ErrDown
 	}
 	return nil
 }

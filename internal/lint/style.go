@@ -15,16 +15,11 @@ import (
 // maxLines is the most lines of one Go file. A table of tests may be longer.
 const maxLines = 500
 
-// longFiles may be longer, each for a reason.
-var longFiles = map[string]string{
-	"flow/dispatch.go": "the one door to tools: that nothing goes around it is easier to see in one place",
-}
-
 // Files finds Go files that are too long, and packages whose names say nothing.
 func Files(t *Tree) []Finding {
 	var found []Finding
 	for _, f := range t.Go {
-		if n := bytes.Count(t.Files[f.Path], []byte("\n")); n > maxLines && !strings.HasSuffix(f.Path, "_test.go") && longFiles[f.Path] == "" {
+		if n := bytes.Count(t.Files[f.Path], []byte("\n")); n > maxLines && !strings.HasSuffix(f.Path, "_test.go") {
 			found = append(found, Finding{f.Path, 0, fmt.Sprintf("%d lines exceed %d", n, maxLines)})
 		}
 		for _, name := range []string{f.Name.Name, path.Base(f.Dir)} {
@@ -32,11 +27,6 @@ func Files(t *Tree) []Finding {
 				found = append(found, Finding{f.Path, 0, fmt.Sprintf("package %s: named for nothing", name)})
 				break
 			}
-		}
-	}
-	for name := range longFiles {
-		if t.Files[name] != nil && bytes.Count(t.Files[name], []byte("\n")) <= maxLines {
-			found = append(found, Finding{name, 0, "has become short: take it off the list in internal/lint/style.go"})
 		}
 	}
 	return inOrder(found)

@@ -154,32 +154,48 @@ func TestBundles(t *testing.T) {
 }
 
 // TestBuild runs a program in the place of opa, and looks at what it is asked and at
-// what becomes of what it says.
+// what becomes of what it says: as opa on PATH, and where that is not there as the go
+// command, which is to run the version that is pinned, for this machine.
 func TestBuild(t *testing.T) {
-	bin := t.TempDir()
 	fixture, err := filepath.Abs("testdata/probe.tar.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
-	opa := "#!/bin/sh\ncase \"$1\" in\nversion) echo 'Version: 9.9.9'; echo more;;\nbuild) test -f broken && { echo 'policy.rego:3: rego_parse_error'; exit 1; }\necho \"$@\" >asked; while [ \"$1\" != --output ]; do shift; done; cp '" + fixture + "' \"$2\";;\nesac\n"
-	if err := os.WriteFile(filepath.Join(bin, "opa"), []byte(opa), 0o755); err != nil {
-		t.Fatal(err)
+	opa := "case \"$1\" in\nversion) echo 'Version: 9.9.9'; echo more;;\nbuild) test -f broken && { echo 'policy.rego:3: rego_parse_error'; exit 1; }\necho \"$@\" >asked; while [ \"$1\" != --output ]; do shift; done; cp '" + fixture + "' \"$2\";;\nesac\n"
+	t.Setenv("GOFLAGS", "-n")
+	t.Setenv("GOOS", "plan9")
+	for name, script := range map[string]string{
+		"opa": opa,
+		"go":  "test \"$1 $2 $GOOS$GOFLAGS$CGO_ENABLED\" = 'run github.com/open-policy-agent/opa@" + OPA + " 0' || { echo \"$@\"; exit 1; }\nshift 2\n" + opa,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bin := t.TempDir()
+			if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\nPATH=/usr/bin:/bin\n"+script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", bin)
+			dir := t.TempDir()
+			r, err := Build(t.Context(), dir)
+			if err != nil || r.OPA != "9.9.9" || len(r.Wasm) == 0 {
+				t.Fatalf("%+v, error %v", r.OPA, err)
+			}
+			asked := string(read(t, filepath.Join(dir, "asked")))
+			if want := "build --target wasm --entrypoint guard/verdict --ignore *_test.rego --output "; !strings.HasPrefix(asked, want) || !strings.HasSuffix(asked, " --bundle .\n") {
+				t.Errorf("opa was asked to %s, want %s", asked, want)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "broken"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = Build(t.Context(), dir)
+			if e, ok := errors.AsType[*Error](err); !ok || e.Output != "policy.rego:3: rego_parse_error" || e.Dir != dir {
+				t.Errorf("error %v, want what opa said", err)
+			}
+		})
 	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	dir := t.TempDir()
-	r, err := Build(t.Context(), dir)
-	if err != nil || r.OPA != "9.9.9" || len(r.Wasm) == 0 {
-		t.Fatalf("%+v, error %v", r.OPA, err)
-	}
-	asked := string(read(t, filepath.Join(dir, "asked")))
-	if want := "build --target wasm --entrypoint guard/verdict --ignore *_test.rego --output "; !strings.HasPrefix(asked, want) || !strings.HasSuffix(asked, " --bundle .\n") {
-		t.Errorf("opa was asked to %s, want %s", asked, want)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "broken"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Build(t.Context(), dir)
-	if e, ok := errors.AsType[*Error](err); !ok || e.Output != "policy.rego:3: rego_parse_error" || e.Dir != dir {
-		t.Errorf("error %v, want what opa said", err)
-	}
+	t.Run("neither", func(t *testing.T) {
+		t.Setenv("PATH", t.TempDir())
+		if _, err := Build(t.Context(), t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), ": install opa, or Go, which runs it") {
+			t.Errorf("error %v, want what to install", err)
+		}
+	})
 }
