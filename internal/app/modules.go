@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/internal/guestbuild"
 	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/plugins/extism"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -118,8 +120,37 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 	if err != nil {
 		return nil, built, err
 	}
+	if manifest == nil {
+		if manifest, err = m.described(ctx, built.Wasm); err != nil {
+			return nil, built, err
+		}
+	}
 	packed, err := m.Pack(ctx, built.Wasm, manifest)
 	return packed, built, err
+}
+
+// described returns what a built module says of itself. It is asked once, and its answer
+// kept beside what was built, because to ask is to compile it once more.
+func (m Modules) described(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	cache, err := guestbuild.OpenCache(m.Builds)
+	if err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("%x-manifest-%d", sha256.Sum256(wasm), abi.Version)
+	if data, ok := cache.Get(key); ok {
+		if manifest, err := abi.ParseManifest(data); err == nil {
+			return manifest, nil
+		}
+	}
+	manifest, err := m.Engine.DescribeFor(ctx, m.Tenant, wasm)
+	if err != nil {
+		return nil, err
+	}
+	data, err := manifest.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return manifest, cache.Put(key, data)
 }
 
 // module loads what an entry of the file names: a module's file or a source,

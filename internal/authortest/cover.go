@@ -1,8 +1,10 @@
 package authortest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -202,6 +204,24 @@ func (c *Cover) Functions() []Covered {
 		all = append(all, sum)
 	}
 	return all
+}
+
+// Missed returns the lines of the author's source whose code nothing came to, in the order
+// of files and lines; none where lines are not known.
+func (c *Cover) Missed() []guestcode.Site {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	came := map[guestcode.Site]bool{} // by line that has code: whether any of it was reached
+	for _, f := range c.code.Functions {
+		for at, site := range c.code.Places(f) {
+			b := c.block(f.Index, at)
+			came[site] = came[site] || b >= 0 && c.blocks[b].denied+c.blocks[b].passed > 0
+		}
+	}
+	maps.DeleteFunc(came, func(_ guestcode.Site, reached bool) bool { return reached })
+	return slices.SortedFunc(maps.Keys(came), func(a, b guestcode.Site) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 }
 
 // A Step is a way that was taken where a function branches.

@@ -118,6 +118,13 @@ func coverBranches(t *testing.T, cache string) {
 	if got, want := covered(cover), []string{"check 2 of 3 main.go:27", "judge 7 of 11 main.go:35 main.go:35 main.go:39 main.go:43"}; !slices.Equal(got, want) {
 		t.Errorf("one row: %q, want %q", got, want)
 	}
+	var lines []string
+	for _, site := range cover.Missed() {
+		lines = append(lines, fmt.Sprintf("%s:%d", site.Name(), site.Line))
+	}
+	if want := []string{"main.go:27", "main.go:35", "main.go:39", "main.go:43"}; !slices.Equal(lines, want) {
+		t.Errorf("nothing came to %q, want %q", lines, want)
+	}
 }
 
 // What survives is what no row tells apart, and nothing else.

@@ -53,7 +53,7 @@ var recipe = []string{"build", "-trimpath", "-buildvcs=false", "-buildmode=c-sha
 // is compiled. Build is safe for concurrent use, by several processes too.
 func Build(ctx context.Context, dir string, o Options) (Result, error) {
 	start := time.Now()
-	c, err := openCache(o.CacheDir)
+	c, err := OpenCache(o.CacheDir)
 	if err != nil {
 		return Result{}, err
 	}
@@ -61,7 +61,7 @@ func Build(ctx context.Context, dir string, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if wasm, ok := c.get(key); ok {
+	if wasm, ok := c.Get(key); ok {
 		return Result{Wasm: wasm, GoVersion: version, Cached: true, Took: time.Since(start)}, nil
 	}
 	wasm, err := compile(ctx, dir)
@@ -75,7 +75,7 @@ func Build(ctx context.Context, dir string, o Options) (Result, error) {
 		return Result{}, err
 	}
 	if again == key {
-		if err := c.put(key, wasm); err != nil {
+		if err := c.Put(key, wasm); err != nil {
 			return Result{}, err
 		}
 	}

@@ -9,17 +9,17 @@ import (
 )
 
 func TestCacheEntries(t *testing.T) {
-	c, err := openCache(filepath.Join(t.TempDir(), "a", "b"))
+	c, err := OpenCache(filepath.Join(t.TempDir(), "a", "b"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if wasm, ok := c.get("k"); ok {
+	if wasm, ok := c.Get("k"); ok {
 		t.Errorf("an empty cache has %q", wasm)
 	}
-	if err := c.put("k", []byte("module")); err != nil {
+	if err := c.Put("k", []byte("module")); err != nil {
 		t.Fatal(err)
 	}
-	if wasm, ok := c.get("k"); !ok || string(wasm) != "module" {
+	if wasm, ok := c.Get("k"); !ok || string(wasm) != "module" {
 		t.Errorf("got %q, %v", wasm, ok)
 	}
 	file := filepath.Join(c.dir, "k")
@@ -31,26 +31,26 @@ func TestCacheEntries(t *testing.T) {
 		if err := os.WriteFile(file, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if wasm, ok := c.get("k"); ok {
+		if wasm, ok := c.Get("k"); ok {
 			t.Errorf("%s: got %q", name, wasm)
 		}
 	}
-	if err := c.put("k", []byte("module")); err != nil {
+	if err := c.Put("k", []byte("module")); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := c.get("k"); !ok {
+	if _, ok := c.Get("k"); !ok {
 		t.Error("a damaged entry is not replaced")
 	}
 }
 
 func TestCacheTrims(t *testing.T) {
-	c, err := openCache(t.TempDir())
+	c, err := OpenCache(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-unusedFor - time.Hour)
 	for _, key := range []string{"used", "unused"} {
-		if err := c.put(key, []byte(key)); err != nil {
+		if err := c.Put(key, []byte(key)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,14 +59,14 @@ func TestCacheTrims(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, ok := c.get("used"); !ok {
+	if _, ok := c.Get("used"); !ok {
 		t.Fatal("an old entry is gone before it was trimmed")
 	}
-	if err := c.put("new", []byte("new")); err != nil {
+	if err := c.Put("new", []byte("new")); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]bool{"used": true, "unused": false, "new": true} {
-		if _, ok := c.get(key); ok != want {
+		if _, ok := c.Get(key); ok != want {
 			t.Errorf("%s is there: %v, want %v", key, ok, want)
 		}
 	}
@@ -76,7 +76,7 @@ func TestCacheDirectory(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(home, "cache"))
-	c, err := openCache("")
+	c, err := OpenCache("")
 	if err != nil || c.dir != filepath.Join(home, "cache", "sandboxd", "guestbuild") {
 		t.Errorf("default %s, error %v", c.dir, err)
 	}
@@ -85,14 +85,14 @@ func TestCacheDirectory(t *testing.T) {
 	}
 	t.Setenv("HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
-	if _, err := openCache(""); err == nil || !strings.Contains(err.Error(), "build cache") {
+	if _, err := OpenCache(""); err == nil || !strings.Contains(err.Error(), "build cache") {
 		t.Errorf("no home: error %v", err)
 	}
 	file := filepath.Join(home, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openCache(file); err == nil {
+	if _, err := OpenCache(file); err == nil {
 		t.Error("a file is no cache")
 	}
 }

@@ -2,7 +2,6 @@ package guestcode
 
 import (
 	"fmt"
-	"path"
 
 	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
@@ -96,8 +95,7 @@ func init() {
 
 // mine reports whether an instruction comes from the author's own source.
 func (r *reader) mine(f *Function, i int) bool {
-	site := f.sites[r.all[i].Start]
-	return f.sites == nil || r.code.lines != nil && site.Line > 0 || r.code.packages[path.Dir(site.File)]
+	return f.sites == nil || r.code.wrote(f.sites[r.all[i].Start])
 }
 
 // branch returns the branch at i, unless the compiler added it.

@@ -48,6 +48,7 @@ type Function struct {
 	Changes  []Change
 
 	sites map[int]Site // of instructions, by offset; nil if nothing is known
+	works []int        // offsets of instructions that do something: the end of a block is no part of what was done in it
 }
 
 // A Site is a place in the source.
@@ -133,6 +134,13 @@ func Read(wasm []byte, listing *guestbuild.Listing) (*Code, error) {
 			}
 			f.Name, f.sites, f.Site = c.unique(exported(name)), c.lines, c.lines[r.all[at].Start]
 		}
+		for _, in := range r.all {
+			switch in.Op {
+			case wasmbin.OpBlock, wasmbin.OpLoop, wasmbin.OpElse, wasmbin.OpEnd:
+			default:
+				f.works = append(f.works, in.Start)
+			}
+		}
 		r.find(f)
 		c.Functions, c.mine[i] = append(c.Functions, f), true
 	}
@@ -216,6 +224,24 @@ func exported(name string) string {
 		}
 	}
 	return short(strings.TrimPrefix(name, "sbx__export_"))
+}
+
+// Places returns where the instructions of a function come from, by their offset in the
+// module, but for those that do nothing or come from others than the author; nothing if that
+// is not known.
+func (c *Code) Places(f *Function) iter.Seq2[int, Site] {
+	return func(yield func(int, Site) bool) {
+		for _, at := range f.works {
+			if site := f.sites[at]; c.wrote(site) && !yield(at, site) {
+				return
+			}
+		}
+	}
+}
+
+// wrote reports whether a place is in the author's own source.
+func (c *Code) wrote(s Site) bool {
+	return c.lines != nil && s.Line > 0 || c.packages[path.Dir(s.File)]
 }
 
 // Watch reports whether a function with a body is the author's.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -164,9 +163,9 @@ func amount(q *guest.Question, at string) (text string, units int64, ok bool) {
 // inUnits returns a decimal in units; its form was checked.
 func inUnits(text string) int64 {
 	whole, fraction, _ := strings.Cut(text, ".")
-	n, err := strconv.ParseInt(whole+(fraction + strings.Repeat("0", places))[:places], 10, 64)
-	if err != nil {
-		return -1
+	n := int64(0)
+	for _, digit := range []byte(whole + (fraction + strings.Repeat("0", places))[:places]) { // at most 15
+		n = 10*n + int64(digit-'0')
 	}
 	return n
 }

@@ -166,11 +166,9 @@ func (r *Rule) text(text string, bad func(code, reason string) *finding) *findin
 	for _, p := range r.Allow {
 		allowed = append(allowed, regexp.MustCompile(`\A(?:`+p+`)\z`))
 	}
-	matches := func(text string) func(*regexp.Regexp) bool {
-		return func(re *regexp.Regexp) bool { return re.MatchString(text) }
-	}
 	fine, err := views.Texts(text, func(v views.View) bool {
-		return !slices.ContainsFunc(denied, matches(v.Text)) && (r.Allow == nil || slices.ContainsFunc(allowed, matches(v.Text)))
+		matches := func(re *regexp.Regexp) bool { return re.MatchString(v.Text) }
+		return !slices.ContainsFunc(denied, matches) && (r.Allow == nil || slices.ContainsFunc(allowed, matches))
 	})
 	switch {
 	case err != nil:

@@ -92,8 +92,8 @@ func costs(t *testing.T) map[string]int64 {
 	return out
 }
 
-// Every guard answers its decision table, cannot be made to let something pass by
-// failing, and costs what its page says. Fuel is the same on every machine, but not
+// Every guard answers its decision table, natively as in the sandbox, cannot be made to let
+// something pass by failing, and costs what its page says. Fuel is the same on every machine, but not
 // with every version of Go, so it may be a quarter more or less.
 func TestTables(t *testing.T) {
 	module := built(t)
@@ -129,8 +129,16 @@ func TestTables(t *testing.T) {
 			if median := fuel[len(fuel)/2] / 1000; told[g.Name] < median*3/4 || told[g.Name] > median*5/4 {
 				t.Errorf("%s says %d k fuel, the median of its table is %d k", docs, told[g.Name], median)
 			}
+			t.Run("natively", func(t *testing.T) { agree(t, module, g.Name) })
 		})
 	}
+	t.Run("what differs is told", func(t *testing.T) {
+		differing(t, module, "amount-limit", `"deny_from":"5000"`, `"deny_from":"4000"`, "verdict: ", "code: ", "reason: ", "why: ", "hint: ", "kv: never asked natively: add ")
+		differing(t, module, "amount-limit", `"ask_from":"10"`, `"ask_from":"9"`, "settings ")
+		differing(t, module, "call-quota", `"calls":2`, `"calls":1000000`, "kv: in the sandbox add 1 to ")
+		differing(t, module, "pii-redact", `"iban"]}`, `"iban"],"style":"hash"}`, "document: ", "kv: never asked natively: ")
+		differing(t, module, "read-only", `"also_allow":[]`, `"also_allow":["lookup"]`, "verdict: ", "grants: ")
+	})
 	if len(told) != len(guards) {
 		t.Errorf("%s has %d guards, the module %d", docs, len(told), len(guards))
 	}

@@ -148,7 +148,7 @@ func withoutScheme(s string, i int) (address, bool) {
 	if !isSlash(s, i+1) || !hostBegins(s[min(len(s), i+2):]) {
 		return address{}, false
 	}
-	if i > 0 && !strings.ContainsRune(" \t\r\n(\"'<=>[`|", rune(s[i-1])) {
+	if before, _ := utf8.DecodeLastRuneInString(s[:i]); before != utf8.RuneError && !strings.ContainsRune(" \t\r\n(\"'<=>[`|", before) {
 		return address{}, false // in the middle of a path, or behind a scheme
 	}
 	a := address{start: i, end: ends(s, i+2)}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,10 +122,16 @@ func look(result any) (found int64, why []guest.Why, err error) {
 			return true
 		}
 		low := strings.ToLower(v.Text)
-		for _, s := range signs {
-			if !seen[s.name] && around(v.Text, low, s.stems, s.re.MatchString) {
-				note(s.name, l.At)
+		read := func(text, low string) {
+			for _, s := range signs {
+				if !seen[s.name] && around(text, low, s.stems, s.re.MatchString) {
+					note(s.name, l.At)
+				}
 			}
+		}
+		read(v.Text, low)
+		if text, alike := latin(low); alike {
+			read(text, text)
 		}
 		if around(v.Text, low, "<!-- display visibility font-size opacity [//]", hidden.MatchString) || strings.ContainsFunc(v.Text, tag) {
 			note("hidden", l.At)
@@ -132,6 +139,32 @@ func look(result any) (found int64, why []guest.Why, err error) {
 		return true
 	})
 	return found, why, err
+}
+
+// latin returns a text in lower case with letters of other scripts as the Latin ones that they
+// look like; false if there are none. It may be shorter.
+func latin(text string) (string, bool) {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r != alike(r) }) {
+		return "", false
+	}
+	return strings.Map(alike, text), true
+}
+
+// Small letters of other scripts, and the Latin ones that they look like.
+var (
+	foreign = []rune("авеёһіјкмнорсѕтухԁԛԝαεικνορτυχıɡɑ")
+	plain   = []rune("abeehijkmhopcstyxdqwaeikvoptuxiga")
+)
+
+// alike returns the Latin letter that a small letter looks like, or else the letter.
+func alike(r rune) rune {
+	if r < utf8.RuneSelf {
+		return r
+	}
+	if i := slices.Index(foreign, r); i >= 0 {
+		return plain[i]
+	}
+	return r
 }
 
 // reach is how many bytes of a text around a word are looked at, and more than any

@@ -331,7 +331,7 @@ func outside(bound any, n int, low bool) bool {
 }
 
 func isType(doc, name any) bool {
-	switch v := doc.(type) {
+	switch doc.(type) {
 	case nil:
 		return name == "null"
 	case bool:
@@ -342,10 +342,9 @@ func isType(doc, name any) bool {
 		return name == "array"
 	case map[string]any:
 		return name == "object"
-	case json.Number:
-		return name == "number" || name == "integer" && whole(v)
 	}
-	return false
+	n, isNumber := doc.(json.Number)
+	return isNumber && (name == "number" || name == "integer" && whole(n))
 }
 
 // whole reports whether a number is an integer, written with digits alone: readers

@@ -4,8 +4,10 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -210,6 +212,51 @@ func (v View) entities() (View, bool) {
 		return v, false
 	}
 	return b.done(), true
+}
+
+// escapes replaces escapes as JSON has them, \uXXXX, wherever they stand and however many
+// backslashes they have: in a part of a document, or in a member whose name is there twice,
+// they are seen by nobody who reads the whole.
+func (v View) escapes() (View, bool) {
+	if !strings.Contains(v.Text, `\u`) {
+		return v, false
+	}
+	b := builder{of: v}
+	changed := false
+	for i := 0; i < len(v.Text); {
+		j := i
+		for j < len(v.Text) && v.Text[j] == '\\' {
+			j++
+		}
+		unit, ok := escaped(v.Text[j:])
+		if j == i || !ok {
+			b.keep(i, max(j, i+1))
+			i = max(j, i+1)
+			continue
+		}
+		end := j + 5
+		rest := strings.TrimLeft(v.Text[end:], `\`)
+		if low, ok := escaped(rest); ok && len(rest) < len(v.Text)-end {
+			if pair := utf16.DecodeRune(unit, low); pair != utf8.RuneError {
+				unit, end = pair, len(v.Text)-len(rest)+5
+			}
+		}
+		b.add(string(unit), i, end)
+		i, changed = end, true
+	}
+	if !changed {
+		return v, false
+	}
+	return b.done(), true
+}
+
+// escaped returns the unit of UTF-16 that a text begins with as uXXXX.
+func escaped(s string) (rune, bool) {
+	if len(s) < 5 || s[0] != 'u' {
+		return 0, false
+	}
+	unit, err := strconv.ParseUint(s[1:5], 16, 16)
+	return rune(unit), err == nil
 }
 
 func alnum(c byte) bool {

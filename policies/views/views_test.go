@@ -19,7 +19,9 @@ func TestSpans(t *testing.T) {
 		{"a c2VjcmV0LXZhbHVlLTQy b", "c2VjcmV0LXZhbHVlLTQy"},
 		{"a 7365637265742d76616c75652d3432 b", "7365637265742d76616c75652d3432"},
 		{"a %2573ecret-value-42 b", "%2573ecret-value-42"},
-		{`{"a":"\u0073ecret-value-42"}`, `{"a":"\u0073ecret-value-42"}`},
+		{`{"a":"\u0073ecret-value-42"}`, `\u0073ecret-value-42`},
+		{`a \u0073ecret\\u002dvalue-42 b`, `\u0073ecret\\u002dvalue-42`},
+		{`a secret-value\ud835\udfcc-42 secret-value-\ud835\udfdc\ud835\udfda b \ud800\u12`, `secret-value-\ud835\udfdc\ud835\udfda`},
 	} {
 		found := ""
 		if _, err := Texts(c.text, func(v View) bool {

@@ -23,7 +23,8 @@ type access struct {
 	res      *Result
 	readOnly bool
 	wrote    map[string]string // state
-	kv       *kept
+	kv       host.KV
+	shows    *kept // kv, if it is what the field KV shows; or nil
 }
 
 // open makes the access of a call at a time; owner is whose kv it is.
@@ -55,8 +56,17 @@ func (h *Host) open(t *testing.T, owner string, now time.Time, res *Result) *acc
 		t.Fatalf("guesttest: a Host that was used for %s is used for %s: make another", h.owner, owner)
 	}
 	h.clock = now
-	a.kv = &kept{host: h, KV: h.kv.Scope(host.KVScope{App: "guesttest", Owner: owner})}
-	if err := a.kv.fill(); err != nil {
+	scope := host.KVScope{App: "guesttest", Owner: owner}
+	if h.KVStore != nil {
+		if len(h.KV) > 0 {
+			t.Fatal("guesttest: KV and KVStore exclude each other")
+		}
+		a.kv = h.KVStore.Scope(scope)
+		return a
+	}
+	a.shows = &kept{host: h, KV: h.kv.Scope(scope)}
+	a.kv = a.shows
+	if err := a.shows.fill(); err != nil {
 		t.Fatalf("guesttest: %v", err)
 	}
 	return a
@@ -68,7 +78,9 @@ func (a *access) close() {
 		a.host.State = map[string]string{}
 	}
 	maps.Copy(a.host.State, a.wrote)
-	a.kv.read(append(slices.Collect(maps.Keys(a.host.KV)), a.kv.wrote...))
+	if a.shows != nil {
+		a.shows.read(append(slices.Collect(maps.Keys(a.host.KV)), a.shows.wrote...))
+	}
 }
 
 func (h *Host) seed() []byte { return []byte(fmt.Sprint(h.Seed)) }

@@ -42,6 +42,9 @@ type Host struct {
 	Artifacts map[string]string // the newest version of each, by name
 	Memory    func(query string) []guest.MemoryEntry
 
+	// KVStore keeps kv in place of KV, by a clock of its own: such as a store that fails.
+	KVStore host.KVStore
+
 	// Cassette is a file of recorded exchanges, or a folder of such, that answers in
 	// place of the network. Each call plays it from its beginning, and what it does
 	// not play fails the test.

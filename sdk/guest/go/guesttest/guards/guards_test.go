@@ -6,6 +6,7 @@ package guards_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -126,6 +127,41 @@ func TestSettingsAgree(t *testing.T) {
 		if text := fmt.Sprint(got); (got != nil || want != "") && text != want {
 			t.Errorf("settings %s: fake %v, real %s", settings, got, want)
 		}
+	}
+}
+
+// A broken store fails, which a guard has to take as a denial.
+type broken struct{ host.KV }
+
+func (b broken) Scope(host.KVScope) host.KV { return b }
+
+func (broken) Add(context.Context, string, int64, int64, time.Duration) (int64, bool, error) {
+	return 0, false, errors.New("the disk is gone")
+}
+
+// TestKVStore has both ask a store of the test's own, one that fails and one that keeps.
+func TestKVStore(t *testing.T) {
+	now := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	memory := host.NewMemoryKV(func() time.Time { return now })
+	for name, store := range map[string]host.KVStore{"broken": broken{}, "memory": memory} {
+		real, err := policies.New(t.Context(), module, policies.Config{Limits: patient, KV: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := guesttest.Host{KVStore: store}
+		q := question(t, abi.PhaseCall, "count", now)
+		want := flow.Ask(t.Context(), real, q, time.Minute)
+		got := h.Judge(t, "judge", "", q)
+		got.Verdict.Nonce, want.Verdict.Nonce = "", ""
+		if a, b := text(t, got.Verdict), text(t, want.Verdict); a != b || got.Err != nil || want.Err != nil || h.KV != nil {
+			t.Errorf("%s: fake %s, error %v\nreal %s, error %v; kv %v", name, a, got.Err, b, want.Err, h.KV)
+		}
+		if denies := got.Verdict.Code == "no_count"; denies != (name == "broken") {
+			t.Errorf("%s: got %s %s", name, got.Verdict.Ruling, got.Verdict.Code)
+		}
+	}
+	if value, found, err := memory.Scope(host.KVScope{App: "guesttest", Owner: "guard judge"}).Get(t.Context(), "n"); !found || string(value) != "1" || err != nil {
+		t.Errorf("the store has %s, found %v, error %v", value, found, err)
 	}
 }
 
