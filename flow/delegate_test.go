@@ -427,6 +427,9 @@ func TestBudgetInsideCall(t *testing.T) {
 	if got, want := o.authors(), "agent(kid) kid(tool) kid<tool agent<kid agent!budget_exhausted"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	if got := o.errorOf("d1"); got != "budget_exhausted: the run used up its budget" {
+		t.Errorf("the model reads %q of the call", got)
+	}
 	ended(t, w, session.CallDone)
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/genai"
 
@@ -373,4 +374,33 @@ func TestNothingBeginsAfterTheConsumerStopped(t *testing.T) {
 			t.Fatalf("%d calls were begun", n)
 		}
 	}
+}
+
+// After an error the run has ended: a limit that another agent meets at that moment is
+// no part of its history.
+func TestNoLimitAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.cfg.Limits.Steps = 2
+		shown := make(chan struct{})
+		first, second := kid("p1", []flowtest.Reply{{Err: errors.New("broken")}}), kid("p2", flowtest.Call(call("c", "tool", `{}`)))
+		first.Model.(*flowtest.Model).OnRequest = func(*flow.Request, bool) { <-shown }
+		second.Tools = []flow.Tool{tool("tool")}
+		w.workflow(flow.ParallelAgent, first, second)
+		r, err := flow.NewRunner(&w.agent, w.store, w.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ev, err := range r.Run(t.Context(), home, flow.Text("go")) {
+			if err == nil && len(ev.Responses()) > 0 {
+				close(shown)
+			}
+			synctest.Wait() // p1 waits to say that it failed; then p2, that it may not go on
+		}
+		for _, ev := range w.stored().Events {
+			if ev.ErrorCode != "" {
+				t.Errorf("stored %s behind an error", toJSON(t, ev))
+			}
+		}
+	})
 }
