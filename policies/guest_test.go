@@ -370,7 +370,9 @@ func TestDocumentTooLongForAGuest(t *testing.T) {
 	limits := patient
 	limits.Fuel = 2_000_000_000 // to copy what fits
 	made := guard(t, abi.Guard{Phases: phases}, hosttest.Guest{Good: allow(), Says: allow()}, limits)
-	document := func(n int) json.RawMessage { return json.RawMessage(`{"a":"` + strings.Repeat("x", n-len(`{"a":""}`)) + `"}`) }
+	document := func(n int) json.RawMessage {
+		return json.RawMessage(`{"a":"` + strings.Repeat("x", n-len(`{"a":""}`)) + `"}`)
+	}
 	for _, phase := range phases {
 		q := abi.Question{Phase: phase, Now: "2026-03-02T10:00:00Z"}
 		if phase == abi.PhaseCall || phase == abi.PhaseResult {
