@@ -230,7 +230,7 @@ func BenchmarkBesideCompiler(b *testing.B) {
 		b.ReportMetric(milliseconds(compiling), "compiler-p99-ms")
 		b.ReportMetric(milliseconds(burning), "burner-p99-ms")
 		b.ReportMetric(r, "compiler/burner")
-		if r > 2*lenient {
+		if r > 2 {
 			b.Errorf("calls take %v beside the compiler and %v beside an idle process (99th percentile), want at most twice", compiling, burning)
 		}
 	}
