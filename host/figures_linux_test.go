@@ -153,7 +153,12 @@ func BenchmarkScaling(b *testing.B) {
 				}
 			}
 		}
-		control := scale(func() { sha256.Sum256(buf) })
+		control := 0.0
+		for range 10 { // until the machine lets two compute at once
+			if control = scale(func() { sha256.Sum256(buf) }); control >= 1.9 {
+				break
+			}
+		}
 		goScale, smallScale := scale(call(inGo, `{"do":"echo","id":"x"}`)), scale(call(small, ""))
 		b.ReportMetric(control, "control-2/1")
 		b.ReportMetric(goScale, "go-2/1")
