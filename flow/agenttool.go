@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,9 @@ type AgentToolOptions struct {
 // has an output schema.
 //
 // The runner's hooks do not run inside; its guards do, its audit sink and observer
-// see what happens, and intents of calls are recorded beside the caller's. Steps
+// see what happens, and intents of calls are recorded beside the caller's. Guards are
+// told the caller's session and the outermost run, so that what they count or remember
+// goes on inside; records and the observer have a run of its own. Steps
 // count towards the caller's limit, and [Limits].Depth bounds how deep agents nest.
 // A call inside that needs a person is refused: there is nobody to go on with it.
 //
@@ -112,14 +115,42 @@ func (t *agentTool) newRun(ctx *ToolContext, p place, message string) (*run, err
 	inner.cfg.Memory = NewWordMemory()
 	inner.cfg.Artifacts = NewMemoryArtifacts()
 	// The key stays, so that guards, audit and records of calls tell whose calls
-	// these are. The stores are others.
+	// these are, and guards count on where they were. The stores are others.
 	sess, err := store.Create(ctx, p.key, callerState(ctx))
 	if err != nil {
 		return nil, err
 	}
 	run := inner.newRun(p.key, sess, Input{Content: genai.NewContentFromText(message, genai.RoleUser), Stream: true, Roles: p.roles})
-	run.id, run.depth, run.steps = "e-"+newID(), p.depth, p.steps
+	run.id, run.outer, run.depth, run.steps = "e-"+newID(), p.outermost(), p.depth, p.steps
 	return run, nil
+}
+
+// outermost is what questions to guards call the run: the one that a message
+// started, so that what guards count or remember for a run has no way around it
+// through an agent that is a tool. Records keep the id of the run itself, in which
+// ids of calls tell calls apart.
+func (r *run) outermost() string { return cmp.Or(r.outer, r.id) }
+
+// recordedKey is the key of the id of a run whose guards are asked about another.
+type recordedKey struct{}
+
+// recorded returns ctx as guards get it: it says which run records name.
+func (r *run) recorded(ctx context.Context) context.Context {
+	if r.outer == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, recordedKey{}, r.id)
+}
+
+// RecordedRun returns the id of the run that audit records of a judgement name. ctx
+// and q are those of [Guard].Judge. It is q.Run but inside an agent that runs as a
+// tool: calls there are recorded with the id of a run of its own, and q names the
+// outermost run.
+func RecordedRun(ctx context.Context, q *abi.Question) string {
+	if id, ok := ctx.Value(recordedKey{}).(string); ok {
+		return id
+	}
+	return q.Run
 }
 
 // callerState copies the state that a call sees.

@@ -25,10 +25,14 @@ func helperWorld(t *testing.T) (*world, *flow.Agent, *flowtest.Tool) {
 }
 
 // Guards, audit and records of calls hold inside an agent that is a tool; they name
-// the session of the caller.
+// the session of the caller. Guards are told the caller's run, records have their own.
 func TestAgentToolPassesTheDoor(t *testing.T) {
 	w, _, pay := helperWorld(t)
-	g := &flowtest.Guard{Label: "guard", In: bothPhases}
+	var recorded []string
+	g := &flowtest.Guard{Label: "guard", In: bothPhases, Answer: func(ctx context.Context, q *abi.Question) (abi.Verdict, error) {
+		recorded = append(recorded, flow.RecordedRun(ctx, q))
+		return flowtest.Echo(q, abi.Allow()), nil
+	}}
 	w.cfg.Guards = []flow.Guard{g}
 	w.cfg.Hooks = []flow.Hooks{{OnEvent: func(_ *flow.CallbackContext, ev *session.Event) (*session.Event, error) {
 		if ev.Author == "helper" {
@@ -43,8 +47,8 @@ func TestAgentToolPassesTheDoor(t *testing.T) {
 	var asked []string
 	for _, q := range g.Asked() {
 		asked = append(asked, string(q.Phase)+" "+q.Agent+" "+q.Call.Tool)
-		if q.Session != home.ID || q.Tenant != home.Tenant {
-			t.Errorf("question about session %s of tenant %s", q.Session, q.Tenant)
+		if q.Session != home.ID || q.Tenant != home.Tenant || q.Run != o.events[0].InvocationID {
+			t.Errorf("question about run %s of session %s of tenant %s", q.Run, q.Session, q.Tenant)
 		}
 	}
 	if got, want := strings.Join(asked, ", "), "call agent helper, call helper pay, result helper pay, result agent helper"; got != want {
@@ -56,6 +60,15 @@ func TestAgentToolPassesTheDoor(t *testing.T) {
 	}
 	if got := len(w.records("call.intent")); got != 2 {
 		t.Errorf("%d intents are audited", got)
+	}
+	judged := w.records("guard.allow")
+	if len(judged) != 4 || len(calls) != 2 {
+		t.Fatalf("%d judgements, %d calls", len(judged), len(calls))
+	}
+	for i, call := range []int{0, 1, 1, 0} {
+		if judged[i].Run != calls[call].ID.Run || recorded[i] != judged[i].Run {
+			t.Errorf("judgement %d is recorded in run %s, the guard's own in run %s, the call in run %s", i, judged[i].Run, recorded[i], calls[call].ID.Run)
+		}
 	}
 	ended(t, w, session.CallDone)
 	for _, ev := range w.stored().Events {

@@ -251,7 +251,7 @@ func (r *run) ask(ctx context.Context, g Guard, q abi.Question, document json.Ra
 	q.Format, q.Kind = abi.Version, abi.KindGuard
 	q.SetDocument(document)
 	q.Grants = grants.Lines()
-	return begin(ctx, g, q, r.cfg.Limits.Guard)
+	return begin(r.recorded(ctx), g, q, r.cfg.Limits.Guard)
 }
 
 // Ask puts one question to one guard as a run does, for those who test guards or

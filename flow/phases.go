@@ -24,7 +24,7 @@ import (
 // question returns a question without its document.
 func (r *run) question(phase abi.Phase, agent string, step int) abi.Question {
 	return abi.Question{Phase: phase, Now: r.cfg.Now().UTC().Format(time.RFC3339Nano), Tenant: r.key.Tenant, App: r.key.App,
-		Agent: agent, User: abi.User{ID: r.key.User, Roles: r.roles}, Session: r.key.ID, Run: r.id, Step: step}
+		Agent: agent, User: abi.User{ID: r.key.User, Roles: r.roles}, Session: r.key.ID, Run: r.outermost(), Step: step}
 }
 
 // judgeText asks the guards of a phase that is not about a call. It returns the

@@ -21,6 +21,7 @@ type run struct {
 	*Runner
 	key         session.Key
 	id          string
+	outer       string // id of the outermost run, if this one is inside another; see outermost
 	userContent *genai.Content
 	stream      bool
 	roles       []string

@@ -187,7 +187,7 @@ func (g *Guard) Judge(ctx context.Context, q *abi.Question) (abi.Verdict, error)
 	if len(kv.answers) == 0 || g.cfg.Audit == nil {
 		return verdict, err
 	}
-	record := audit.Record{Tenant: q.Tenant, Session: q.Session, Run: q.Run, Actor: "guard:" + g.cfg.Name, Action: "guard.kv", Target: g.cfg.Name,
+	record := audit.Record{Tenant: q.Tenant, Session: q.Session, Run: flow.RecordedRun(ctx, q), Actor: "guard:" + g.cfg.Name, Action: "guard.kv", Target: g.cfg.Name,
 		Module: g.Version(), ArgsSHA256: q.DocumentSHA256}
 	if q.Call != nil {
 		record.Call = q.Call.ID

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/internal/app"
@@ -176,29 +177,44 @@ func (e *env) known(rt *app.Runtime, q *abi.Question) error {
 	return nil
 }
 
-// learnPins prints the settings that pin the tools of an app's plugins.
+// learnPins prints the settings that pin the tools that the agents of an app offer their
+// models. MCP servers are asked for theirs.
 func (e *env) learnPins(ctx context.Context, name string) error {
 	rt, closeAll, err := e.openApart(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	pins := map[string]string{}
-	for _, p := range rt.Plugins {
-		for _, t := range p.Tools() {
-			digest, err := t.Spec().Definition()
-			if err != nil {
-				return err
-			}
-			pins[t.Spec().Name] = "sha256:" + digest
+	offered, err := rt.Runner.Offered(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: nothing is learned: a tool without a pin would be refused: %w", name, err)
+	}
+	pins := map[string][]string{} // a tool that agents are told different things of has several
+	for _, o := range offered {
+		digest, err := o.Spec.Definition()
+		if err != nil {
+			return err
+		}
+		if digest = "sha256:" + digest; !slices.Contains(pins[o.Spec.Name], digest) {
+			pins[o.Spec.Name] = append(pins[o.Spec.Name], digest)
 		}
 	}
+	const search = "google_search" // unless it is a plugin's
+	provided := slices.Contains(rt.File.AllTools(), search) && pins[search] == nil
+	if len(pins) == 0 && !provided {
+		return misuse("list tools, toolsets or agent_tools in "+app.FileName, "%s: no agent of the app offers a tool", name)
+	}
+	if provided {
+		fmt.Fprintf(e.stderr, "sandboxd: %s: a tool of the model's provider has no definition and cannot be pinned: only unknown: allow leaves it in\n", search)
+	}
 	if len(pins) == 0 {
-		return misuse("tools of MCP servers are not there before a run", "%s: no plugin of the app has a tool", name)
+		fmt.Fprintln(e.stdout, "pins: {}")
+		return nil
 	}
 	fmt.Fprintln(e.stdout, "pins:")
 	for _, tool := range slices.Sorted(maps.Keys(pins)) {
-		fmt.Fprintf(e.stdout, "  %s: %s\n", tool, pins[tool])
+		slices.Sort(pins[tool])
+		fmt.Fprintf(e.stdout, "  %s: %s\n", tool, strings.Join(pins[tool], " "))
 	}
 	return nil
 }

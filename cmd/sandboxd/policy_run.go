@@ -95,7 +95,7 @@ func policyRunCommand(e *env) *cobra.Command {
 		Long: "Ask a guard one question, and say what it answers and why. FILE is the module, or the\nfolder of its source; the current folder if it is left out.\n\n" +
 			"A question has the members that it has in a decision table; what it does not say is\nwhat the simplest call has. Exit 1 if the call would not run: it is denied, or waits\nfor a person.\n\n" +
 			"With --explain, say which way the author's code took at every branch. With --chain, ask\nall guards of an app, in their order, and say who decided; what is said about its tools is\n" +
-			"what the app knows of them. With --learn, ask nothing: print the settings of\nbuiltin/tool-pin that pin the tools of an app as they are now.",
+			"what the app knows of them. With --learn, ask nothing: print the settings of\nbuiltin/tool-pin that pin all tools of an app as they are now, those of MCP servers included.",
 		Example: "sandboxd policy run office.wasm --settings settings.yaml --question '{\"call\":{\"tool\":\"deploy\"}}'\nsandboxd policy run --settings settings.yaml --question question.json --explain\n" +
 			"sandboxd policy run --chain examples/payments --question '{\"call\":{\"tool\":\"pay\"}}'",
 		Args: exactly("[FILE]"),

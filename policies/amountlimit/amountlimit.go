@@ -24,7 +24,7 @@ type Settings struct {
 	Currencies []string `json:"currencies,omitempty" doc:"the currencies that may be named; bounds are in each of them"`
 	AskFrom    string   `json:"ask_from,omitempty" doc:"from this amount on a person is asked; a decimal as text" pattern:"^[0-9]{1,11}([.][0-9]{1,4})?$"`
 	DenyFrom   string   `json:"deny_from,omitempty" doc:"from this amount on the call is refused" pattern:"^[0-9]{1,11}([.][0-9]{1,4})?$"`
-	Per        Per      `json:"per,omitzero" doc:"bounds of sums, which count every call that no bound of one amount refuses, also one that a person then declines"`
+	Per        Per      `json:"per,omitzero" doc:"bounds of sums, which count every attempt, also one that deny_from refuses or a person declines, unless the sum would reach its own deny_from"`
 }
 
 // Per has the bounds of sums.
@@ -87,9 +87,8 @@ func Judge(q *guest.Question, s Settings) guest.Verdict {
 		}
 	}
 	why := func(rule string) guest.Why { return guest.Why{Rule: rule, At: s.Amount, Saw: text} }
-	if deny := bound(s.DenyFrom); deny >= 0 && units >= deny {
-		return guest.Deny("deny_from", "the amount is above what is allowed", why("deny_from"))
-	}
+	deny := bound(s.DenyFrom)
+	over := deny >= 0 && units >= deny // refused, but counted: it may come again in parts
 	hint := strings.TrimSpace(fmt.Sprintf("Pay %s %s?", text, currency))
 	asks := ""
 	if ask := bound(s.AskFrom); ask >= 0 && units >= ask {
@@ -118,12 +117,15 @@ func Judge(q *guest.Question, s Settings) guest.Verdict {
 		if err != nil {
 			return views.Unavailable(err)
 		}
-		if !added {
+		if !added && !over {
 			return guest.Deny(sum.code, "the amounts together are above what is allowed", why(sum.code))
 		}
 		if ask := bound(sum.bound.AskFrom); ask >= 0 && total >= ask && asks == "" {
 			asks = sum.code
 		}
+	}
+	if over {
+		return guest.Deny("deny_from", "the amount is above what is allowed", why("deny_from"))
 	}
 	if asks == "" {
 		return guest.Allow()

@@ -2,7 +2,6 @@ package argumentrules
 
 import (
 	"cmp"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -54,14 +53,14 @@ const slashes = "\u2044\u2215\u29f8\uff0f\u29f5\ufe68\uff3c\u2216"
 // clean returns the segments of a path, decoded and resolved, or a code.
 func clean(text, base string) (segments []string, code string) {
 	for n := 0; ; n++ {
-		next, err := url.PathUnescape(text)
-		if err != nil || next == text {
+		next, encoded := views.View{Text: text}.Percent()
+		if !encoded {
 			break
 		}
 		if n == maxDecoded {
 			return nil, "encoding"
 		}
-		text = next
+		text = next.Text
 	}
 	text = norm.NFC.String(strings.ReplaceAll(text, `\`, "/"))
 	// Readers disagree about what one does not see, about look-alikes of the slash,

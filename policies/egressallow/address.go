@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandboxd/sandboxd/policies/views"
 )
 
 // An address is a stretch of text that some reader follows.
@@ -29,6 +31,9 @@ func known(text string) string {
 	return ""
 }
 
+// mail is the scheme of letters, which have a recipient in place of a host.
+const mail = "mailto"
+
 // breaks are what readers of addresses leave out.
 var breaks = strings.NewReplacer("\t", "", "\n", "", "\r", "")
 
@@ -50,7 +55,7 @@ func addresses(s string, argument bool) []address {
 			out = append(out, a)
 		}
 	})
-	for _, slash := range []byte(`/\\`) {
+	for _, slash := range []byte(`/\`) {
 		each(s, slash, func(i int) {
 			if a, ok := withoutScheme(s, i); ok {
 				out = append(out, a)
@@ -65,7 +70,7 @@ func addresses(s string, argument bool) []address {
 		if start < 0 || !strings.EqualFold(s[start:i], "www") || !hostBegins(s[i+1:]) {
 			return
 		}
-		if before, _ := utf8.DecodeLastRuneInString(s[:start]); start > 0 && (letter(before) || strings.ContainsRune(".@/-:", before)) {
+		if before, _ := utf8.DecodeLastRuneInString(s[:start]); letter(before) || strings.ContainsRune(".@/-:", before) {
 			return // in the middle of a name, or found with its scheme
 		}
 		end := ends(s, i+1)
@@ -106,6 +111,9 @@ func withScheme(s string, colon int) (address, bool) {
 		start--
 	}
 	scheme := s[start:colon]
+	if n := len(scheme) - len(mail); n >= 0 && strings.EqualFold(scheme[n:], mail) {
+		return mailTo(s, start+n, colon+1)
+	}
 	web := known(scheme)
 	if near := s[max(0, colon-12):colon]; web == "" && strings.ContainsAny(near, "\t\r\n") {
 		if broken := known(breaks.Replace(near)); strings.HasPrefix(strings.ToLower(broken), "http") && isSlash(breaks.Replace(s[colon+1:min(len(s), colon+4)]), 0) {
@@ -143,20 +151,46 @@ func withScheme(s string, colon int) (address, bool) {
 	return a, true
 }
 
+// mailTo returns the address that begins at start and has its scheme in front of from. It
+// reaches to the host of the last one that is named before a blank, or in quotes and angle
+// brackets before their end.
+func mailTo(s string, start, from int) (address, bool) {
+	blanks := " \t\r\n<>"
+	if start > 0 && strings.IndexByte("\"'<", s[start-1]) >= 0 {
+		blanks = "\r\n<>"
+	}
+	rest := s[from:]
+	if end := strings.IndexAny(rest, blanks); end >= 0 {
+		rest = rest[:end]
+	}
+	at := max(strings.LastIndex(rest, "@"), strings.LastIndex(rest, "%40"))
+	if at < 0 {
+		return address{}, false // to nobody
+	}
+	end := ends(s, from+at+1)
+	return address{text: s[start:end], start: start, end: end}, true
+}
+
 // withoutScheme returns the address that begins with two slashes at i.
 func withoutScheme(s string, i int) (address, bool) {
-	if !isSlash(s, i+1) || !hostBegins(s[min(len(s), i+2):]) {
+	from := min(len(s), i+2)
+	plain := strings.HasPrefix(s[i:], "//")
+	for plain && from < len(s) && s[from] == '/' { // browsers take any number
+		from++
+	}
+	if !isSlash(s, i+1) || !hostBegins(s[from:]) {
 		return address{}, false
 	}
 	if before, _ := utf8.DecodeLastRuneInString(s[:i]); before != utf8.RuneError && !strings.ContainsRune(" \t\r\n(\"'<=>[`|", before) {
 		return address{}, false // in the middle of a path, or behind a scheme
 	}
-	a := address{start: i, end: ends(s, i+2)}
-	host, _, _ := strings.Cut(s[i+2:a.end], "/")
-	if _, err := strconv.ParseUint(host, 0, 64); err != nil && !strings.ContainsAny(host, ".[") {
-		return address{}, false // a comment, or a path
+	a := address{start: i, end: ends(s, from)}
+	host, _, _ := strings.Cut(s[from:a.end], "/")
+	goesOn := plain && strings.ContainsAny(s[from:a.end], "/?")
+	if _, err := strconv.ParseUint(host, 0, 64); err != nil && !goesOn && !strings.ContainsAny(host, ".[") {
+		return address{}, false // a comment of one word
 	}
-	a.text = "https:" + s[i:a.end]
+	a.text = "https:" + s[i:i+2] + s[from:a.end]
 	return a, true
 }
 
@@ -175,6 +209,9 @@ func ends(s string, i int) int {
 // check says what is wrong with an address, nil if it is allowed.
 func (s Settings) check(text string) *finding {
 	saw := text[:min(len(text), 200)]
+	if len(text) > len(mail) && strings.EqualFold(text[:len(mail)+1], mail+":") {
+		return s.checkMail(text[len(mail)+1:], saw)
+	}
 	if strings.ContainsAny(text, "\\\t\r\n") {
 		return &finding{"url_form", "an address has a backslash or a line break", saw}
 	}
@@ -199,6 +236,22 @@ func (s Settings) check(text string) *finding {
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	if !s.listed(host) {
 		return &finding{"host_not_listed", "that host is not on the list of allowed hosts", u.Hostname()}
+	}
+	return nil
+}
+
+// checkMail says what is wrong with what follows mailto:, nil if whoever is named in it,
+// as recipient or in its text, is at a listed host. Schemes and ports do not count.
+func (s Settings) checkMail(text, saw string) *finding {
+	plain, _ := views.View{Text: text}.Percent()
+	for _, part := range strings.Split(plain.Text, "@")[1:] {
+		host := part
+		if end := strings.IndexFunc(part, func(r rune) bool { return !letter(r) && r != '-' && r != '.' }); end >= 0 {
+			host = part[:end]
+		}
+		if !s.listed(strings.TrimSuffix(strings.ToLower(host), ".")) {
+			return &finding{"host_not_listed", "that host is not on the list of allowed hosts", saw}
+		}
 	}
 	return nil
 }

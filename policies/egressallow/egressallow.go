@@ -58,6 +58,9 @@ func Judge(q *guest.Question, s Settings) guest.Verdict {
 	var bad *finding
 	at, err := views.Each(views.Tree(q.Args), func(l views.Leaf, v views.View) bool {
 		found := addresses(v.Text, true)
+		if m, ok := v.Markdown(); ok {
+			found = append(found, addresses(m.Text, true)...)
+		}
 		if flat := flatten(v.Text); flat != v.Text && startsWithAddress(flat) {
 			found = append(found, addresses(flat, true)...)
 		}
@@ -91,7 +94,7 @@ func judgeResponse(q *guest.Question, s Settings) guest.Verdict {
 	text := q.Response.Text()
 	hold := 0
 	var bad *finding
-	_, err := views.Texts(text, func(v views.View) bool {
+	look := func(v views.View) bool {
 		for _, a := range addresses(v.Text, false) {
 			if q.Response.Partial && a.end == len(v.Text) { // it may go on
 				from, _ := v.Span(a.start, a.end)
@@ -103,6 +106,13 @@ func judgeResponse(q *guest.Question, s Settings) guest.Verdict {
 			}
 		}
 		return true
+	}
+	_, err := views.Texts(text, func(v views.View) bool {
+		if !look(v) {
+			return false
+		}
+		m, ok := v.Markdown()
+		return !ok || look(m)
 	})
 	switch {
 	case err != nil:

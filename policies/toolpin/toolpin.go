@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/sandboxd/sandboxd/policies/views"
 	guest "github.com/sandboxd/sandboxd/sdk/guest/go"
@@ -14,7 +16,7 @@ import (
 
 // Settings are the digests.
 type Settings struct {
-	Pins    map[string]string `json:"pins" doc:"digest of each tool's definition, as sha256:HEX: of its name, description and schemas, as why of a denial shows it" max:"1024"`
+	Pins    map[string]string `json:"pins" doc:"digest of each tool's definition, as sha256:HEX: of its name, description and schemas, as why of a denial shows it; several with blanks between them if agents are told different ones" max:"1024"`
 	Unknown string            `json:"unknown,omitempty" doc:"what becomes of tools without a pin" enum:"deny,allow" default:"deny"`
 }
 
@@ -24,14 +26,14 @@ func Guard() guest.Guard[Settings] {
 		Mutates: []guest.Phase{guest.PhaseRequest}, Check: Check, Judge: Judge}
 }
 
-var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}( sha256:[0-9a-f]{64})*$`)
 
 // Check refuses what is no digest.
 func Check(s Settings) error {
 	var errs []error
 	for name, pin := range s.Pins {
 		if !digest.MatchString(pin) {
-			errs = append(errs, fmt.Errorf("pins.%s: %q: want sha256: and 64 digits of lower-case hexadecimal", name, pin))
+			errs = append(errs, fmt.Errorf("pins.%s: %q: want sha256: and 64 digits of lower-case hexadecimal, or several of that with a blank between them", name, pin))
 		}
 	}
 	return errors.Join(errs...)
@@ -85,7 +87,7 @@ func (s *Settings) judge(name, definition string) string {
 		return ""
 	case !pinned:
 		return "tool_unknown"
-	case pin != "sha256:"+definition:
+	case !slices.Contains(strings.Fields(pin), "sha256:"+definition):
 		return "tool_changed"
 	}
 	return ""

@@ -167,8 +167,9 @@ func digit(r rune) (byte, bool) {
 	return 0, false
 }
 
-// percent decodes every percent sign that two hexadecimal digits follow.
-func (v View) percent() (View, bool) {
+// Percent decodes every percent sign that two hexadecimal digits follow; false if there
+// is none.
+func (v View) Percent() (View, bool) {
 	if !strings.Contains(v.Text, "%") {
 		return v, false
 	}
@@ -189,6 +190,30 @@ func (v View) percent() (View, bool) {
 	}
 	return b.done(), true
 }
+
+// Markdown drops the backslash before ASCII punctuation, as readers of Markdown do, also
+// in the address of a link; false if there is none.
+func (v View) Markdown() (View, bool) {
+	if !strings.Contains(v.Text, `\`) {
+		return v, false
+	}
+	b := builder{of: v}
+	changed := false
+	for i := 0; i < len(v.Text); i++ {
+		if v.Text[i] == '\\' && i+1 < len(v.Text) && punctuation(v.Text[i+1]) {
+			b.add(v.Text[i+1:i+2], i, i+2)
+			i, changed = i+1, true
+			continue
+		}
+		b.keep(i, i+1)
+	}
+	if !changed {
+		return v, false
+	}
+	return b.done(), true
+}
+
+func punctuation(c byte) bool { return c > ' ' && c < 0x7f && !alnum(c) }
 
 // entities replaces HTML entities.
 func (v View) entities() (View, bool) {

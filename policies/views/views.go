@@ -157,7 +157,7 @@ func (s step) next() ([]step, error) {
 	same(s.view.Fold())
 	same(s.view.entities())
 	same(s.view.escapes())
-	if v, ok := s.view.percent(); ok {
+	if v, ok := s.view.Percent(); ok {
 		if s.percent == maxPercent {
 			return nil, ErrEncoding
 		}

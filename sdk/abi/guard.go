@@ -51,9 +51,9 @@ type Question struct {
 	App            string          `json:"app,omitempty"`
 	Agent          string          `json:"agent"`
 	User           User            `json:"user"`
-	Session        string          `json:"session"`
-	Run            string          `json:"run"`
-	Step           int             `json:"step"`
+	Session        string          `json:"session"`            // inside an agent that runs as a tool, the caller's
+	Run            string          `json:"run"`                // that a message started, answers to its questions included; inside an agent that runs as a tool, the outermost
+	Step           int             `json:"step"`               // number of the model call, from 1, those inside agents that run as tools counted; 0 outside of steps
 	Message        json.RawMessage `json:"message,omitempty"`  // phase message: the judged document, a content
 	Request        json.RawMessage `json:"request,omitempty"`  // phase request: the judged document, as in a [HookCall]
 	Response       json.RawMessage `json:"response,omitempty"` // phase response: the judged document
