@@ -33,7 +33,7 @@ wasm-check:
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
 
-# Holds the ratios that the specification promises.
+# Holds the figures that the specification promises.
 figures:
 	.ci/figures
 

@@ -143,7 +143,7 @@ func (f *frame) leave() {
 	}
 	f.putInstance()
 	if f.parked != nil { // which was not used
-		f.park(f.parked)
+		f.park(f.parked, f.parked.since)
 	}
 }
 

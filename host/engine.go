@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"sync"
 	"weak"
@@ -106,13 +107,15 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 // Close waits for the calls and loads that run, which their limits bound, and
 // frees all compiled code. Later calls and loads fail.
 func (e *Engine) Close() error {
-	e.compile.take(context.Background(), "") // which it does sooner or later
+	if err := e.compile.wait(context.Background(), "", math.MaxInt); err != nil { // for loads
+		return err
+	}
 	e.mu.Lock()
 	e.modules = nil
 	e.mu.Unlock()
 	e.compile.give() // calls may wait for a turn to bring code back
 	e.parked.closed.Store(true)
-	e.unpark()
+	e.unpark(nil)
 	e.running.Wait()
 	e.pool.close()
 	var err error

@@ -153,7 +153,12 @@ func BenchmarkScaling(b *testing.B) {
 				}
 			}
 		}
-		control := scale(func() { sha256.Sum256(buf) })
+		control := 0.0
+		for range 10 { // until the machine lets two compute at once
+			if control = scale(func() { sha256.Sum256(buf) }); control >= 1.9 {
+				break
+			}
+		}
 		goScale, smallScale := scale(call(inGo, `{"do":"echo","id":"x"}`)), scale(call(small, ""))
 		b.ReportMetric(control, "control-2/1")
 		b.ReportMetric(goScale, "go-2/1")
@@ -230,7 +235,7 @@ func BenchmarkBesideCompiler(b *testing.B) {
 		b.ReportMetric(milliseconds(compiling), "compiler-p99-ms")
 		b.ReportMetric(milliseconds(burning), "burner-p99-ms")
 		b.ReportMetric(r, "compiler/burner")
-		if r > 2*lenient {
+		if r > 2 {
 			b.Errorf("calls take %v beside the compiler and %v beside an idle process (99th percentile), want at most twice", compiling, burning)
 		}
 	}

@@ -198,7 +198,7 @@ func (f *frame) putInstance() {
 	img := inst.image
 	again := img != nil && f.returned && !inst.module.IsClosed() && img.restore(inst)
 	if again {
-		f.park(inst)
+		f.park(inst, f.started.Add(f.wall))
 		return
 	}
 	inst.close()
@@ -208,9 +208,10 @@ func (f *frame) putInstance() {
 }
 
 // park parks an instance that is in the state that a call begins with, and with it the call's being one.
-func (f *frame) park(inst *instance) {
+// It waits since then.
+func (f *frame) park(inst *instance, since time.Time) {
 	f.entered = false
-	if f.module.engine.park(f.home, inst) {
+	if f.module.engine.park(f.home, inst, since) {
 		f.home++
 	}
 }

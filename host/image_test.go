@@ -39,7 +39,7 @@ func loadIn(t testing.TB, e *Engine, wasm []byte) *Module {
 
 // images returns the images of a module that are made. None of their instances is parked then.
 func (m *Module) images() []*image {
-	m.engine.unpark()
+	m.engine.unpark(nil)
 	p := &m.engine.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -446,7 +446,7 @@ func TestPoolBounds(t *testing.T) {
 		if reply, err := modules[i].Call(t.Context(), &Call{Export: "call"}); err != nil || string(reply.Output) != "44" {
 			t.Errorf("answer %v, error %v", reply, err)
 		}
-		e.unpark()
+		e.unpark(nil)
 	}
 	waiting := func() string {
 		var all []int

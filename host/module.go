@@ -183,7 +183,6 @@ func (e *Engine) DescribeFor(ctx context.Context, tenant string, wasm []byte) (*
 		return nil, err
 	}
 	defer func() {
-		e.unpark()
 		e.pool.forget(m.code)
 		m.code.compiled.Close(context.WithoutCancel(ctx))
 	}()

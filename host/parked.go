@@ -13,12 +13,17 @@ import (
 // [Engine.unpark].
 //
 // An engine has as many places as calls can run at once, and each a few spots, in which
-// different codes park. One instance is in a spot; the next one ends it.
+// different codes park. One instance is in a spot; the next one ends it. What is too large for its part of
+// maxParkedBytes is not parked.
 type parking struct {
-	closed atomic.Bool
-	codes  atomic.Uint32 // so far, each of which has the spot after the last one's
-	places []place
+	closed  atomic.Bool
+	codes   atomic.Uint32 // so far, each of which has the spot after the last one's
+	trimmed atomic.Int64  // when that was done last, in nanoseconds of Unix time
+	places  []place
 }
+
+// maxParkedBytes is what all parked instances of an engine may hold, beside their images.
+const maxParkedBytes = 128 << 20
 
 // spots is how many instances are parked in a place.
 const spots = 8
@@ -60,16 +65,25 @@ func (e *Engine) steal(c *code, of profile) *instance {
 	return nil
 }
 
-// park parks an instance that was set back, for which the caller has entered. It is true if one of
-// the same kind was there.
-func (e *Engine) park(home uint32, inst *instance) (crowded bool) {
-	spot := e.parked.spot(home, inst.code)
+// park parks an instance that was set back, for which the caller has entered, as one that waits
+// since then. It is true if one of the same kind was there.
+func (e *Engine) park(home uint32, inst *instance, since time.Time) (crowded bool) {
+	p := &e.parked
+	inst.since = since
+	if inst.kept > maxParkedBytes/int64(spots*len(p.places)) {
+		e.end(inst)
+		return false
+	}
+	spot := p.spot(home, inst.code)
 	if before := spot.Swap(inst); before != nil {
 		crowded = before.image == inst.image
 		e.end(before)
 	}
-	if e.parked.closed.Load() {
+	if p.closed.Load() {
 		e.end(spot.Swap(nil))
+	}
+	if trimmed := p.trimmed.Load(); since.UnixNano()-trimmed > int64(e.pool.maxIdleTime)/4 && p.trimmed.CompareAndSwap(trimmed, since.UnixNano()) {
+		e.trim(since)
 	}
 	return crowded
 }
@@ -77,16 +91,35 @@ func (e *Engine) park(home uint32, inst *instance) (crowded bool) {
 // end makes a parked instance an idle one.
 func (e *Engine) end(inst *instance) {
 	if inst != nil {
+		since := inst.since // the pool gives it to another call
 		e.pool.put(inst, time.Now())
-		e.leave(inst.code)
+		e.leaveSince(inst.code, since)
 	}
 }
 
-// unpark ends all parked instances.
-func (e *Engine) unpark() {
-	for i := range e.parked.places {
-		for j := range e.parked.places[i].spots {
-			e.end(e.parked.places[i].spots[j].Swap(nil))
+// unpark ends the parked instances of a code, or all.
+func (e *Engine) unpark(of *code) {
+	e.parked.each(func(spot *atomic.Pointer[instance]) {
+		if inst := spot.Load(); inst != nil && (of == nil || inst.code == of) && spot.CompareAndSwap(inst, nil) {
+			e.end(inst)
+		}
+	})
+}
+
+// trim closes what waits for too long, parked or idle: calls that find a parked instance do not come by the pool.
+func (e *Engine) trim(now time.Time) {
+	e.parked.each(func(spot *atomic.Pointer[instance]) {
+		if inst := spot.Swap(nil); inst != nil && (now.Sub(inst.since) > e.pool.maxIdleTime || !spot.CompareAndSwap(nil, inst)) {
+			e.end(inst)
+		}
+	})
+	e.pool.trim(now)
+}
+
+func (p *parking) each(do func(spot *atomic.Pointer[instance])) {
+	for i := range p.places {
+		for j := range p.places[i].spots {
+			do(&p.places[i].spots[j])
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestParked(t *testing.T) {
 			case <-done:
 				return
 			default:
-				e.unpark()
+				e.unpark(nil)
 			}
 		}
 	})
@@ -124,9 +124,147 @@ func TestParkedInClosed(t *testing.T) {
 		t.Fatal("nothing is parked")
 	}
 	e.parked.closed.Store(true)
-	e.unpark()
-	f.park(f.parked)
+	e.unpark(nil)
+	f.park(f.parked, f.parked.since)
 	if m.code.calls != 0 || e.pool.idle != 1 {
 		t.Errorf("%d calls run and %d instances wait, want 0 and 1", m.code.calls, e.pool.idle)
 	}
+}
+
+// What is called again and again is what was called last, for the engine as for the pool, though
+// those calls come by neither.
+func TestParkedIsUsedLast(t *testing.T) {
+	e, _ := openOn(t, Config{InProcess: true})
+	e.parked.places = e.parked.places[:1] // wherever a call runs
+	load := func(n int) *Module {
+		m, err := e.Load(t.Context(), saying(t, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	a, b, c := load(100), load(101), load(102)
+	for range 3 {
+		says(t, a, 100)
+	}
+	for range 2 {
+		says(t, b, 101)
+		says(t, c, 102)
+	}
+	e.unpark(nil)
+	says(t, a, 100) // takes one that waits, and parks it
+	entered := a.code.last
+	says(t, b, 101)
+	says(t, c, 102)
+	for range 20 {
+		says(t, a, 100)
+	}
+	if !a.code.last.Equal(entered) {
+		t.Fatal("calls that take a parked instance came by the engine: nothing is shown")
+	}
+	e.codes.most = e.codes.bytes // so that the next takes the place of one
+	e.pool.maxImages = 3
+	d := load(103)
+	says(t, d, 103)
+	for _, x := range []struct {
+		name string
+		m    *Module
+		in   bool
+	}{{"a", a, true}, {"b", b, false}, {"c", c, true}} {
+		if in := e.isResident(x.m.code); in != x.in {
+			t.Errorf("the code of %s is in memory: %t, want %t", x.name, in, x.in)
+		}
+		if n := len(x.m.images()); (n == 1) != x.in {
+			t.Errorf("%s has %d images", x.name, n)
+		}
+	}
+}
+
+// Calls park and take instances while code and images come and go, until the engine is closed.
+func TestParkedBesideEviction(t *testing.T) {
+	e, err := Open(t.Context(), Config{InProcess: true, CodeBytes: 1}) // so one code is in memory, beside those with calls
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.pool.maxImages, e.pool.maxIdle = 2, 2
+	modules := make([]*Module, 4)
+	for i := range modules {
+		if modules[i], err = e.Load(t.Context(), saying(t, 100+i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 60 {
+				j := (i + n/5) % len(modules)
+				reply, err := modules[j].Call(t.Context(), &Call{Export: "call", Limits: Limits{Wall: time.Minute, Startup: time.Minute}})
+				if err != nil || string(reply.Output) != fmt.Sprint(100+j) {
+					t.Errorf("answer %v, error %v", reply, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	for i, m := range modules {
+		if m.code.calls != 0 {
+			t.Errorf("%d calls of module %d are left", m.code.calls, i)
+		}
+	}
+	if e.pool.idle != 0 || e.pool.kept != 0 || len(e.pool.images) != 0 {
+		t.Errorf("%d instances of %d bytes and %d images are left", e.pool.idle, e.pool.kept, len(e.pool.images))
+	}
+}
+
+// An instance waits no longer for being parked, nor for others being: calls that find one see to
+// those that wait.
+func TestParkedIsTrimmed(t *testing.T) {
+	e, m := loadImaged(t)
+	b := counter()
+	b.put(100, "x")
+	other := loadIn(t, e, b.bytes())
+	for range 2 {
+		for _, m := range []*Module{m, other} {
+			if _, err := m.Call(t.Context(), &Call{Export: "call"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e.trim(time.Now())
+	if m.code.calls != 1 || other.code.calls != 1 {
+		t.Fatalf("%d and %d instances are parked, want 1 each", m.code.calls, other.code.calls)
+	}
+	later := time.Now().Add(e.pool.maxIdleTime)
+	inst := e.steal(m.code, m.onlyProfile())
+	if inst == nil {
+		t.Fatal("nothing is parked")
+	}
+	e.running.Add(1) // steal took the call's own
+	m.code.calls++
+	e.park(0, inst, later) // a call that ends a minute later
+	if m.code.calls != 1 || other.code.calls != 0 || e.pool.idle != 0 {
+		t.Errorf("%d and %d instances are parked and %d wait, want 1, 0 and 0: the other is too old", m.code.calls, other.code.calls, e.pool.idle)
+	}
+	// One that holds too much is not parked.
+	inst = e.steal(m.code, m.onlyProfile())
+	e.running.Add(1)
+	m.code.calls++
+	inst.kept = maxParkedBytes
+	e.park(0, inst, later)
+	if m.code.calls != 0 || e.pool.idle != 1 {
+		t.Errorf("%d instances are parked and %d wait, want 0 and 1", m.code.calls, e.pool.idle)
+	}
+}
+
+// onlyProfile returns the profile of the one image of a module.
+func (m *Module) onlyProfile() profile {
+	m.engine.pool.mu.Lock()
+	defer m.engine.pool.mu.Unlock()
+	for of := range m.code.images {
+		return of
+	}
+	return profile{}
 }

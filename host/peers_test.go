@@ -166,10 +166,6 @@ func unset(b *testing.B, m *Module, c *Call) func() ([]byte, error) {
 		}
 	})
 	again := func(f *frame) (int32, error) {
-		if _, err := m.engine.enter(m.code); err != nil {
-			return 0, err
-		}
-		defer m.engine.leave(m.code)
 		defer f.logs.flush()
 		defer func() { f.fuel.used = f.spent() }()
 		if inst.arena != nil {

@@ -49,12 +49,14 @@ func (p *pool) image(c *code, of profile) *image {
 		p.mu.Unlock()
 		return img
 	}
-	p.mu.Unlock()
-	c.engine.unpark() // of what then is not in use an image may go
-	p.mu.Lock()
-	if img = c.images[of]; img != nil {
+	if len(c.images) == maxProfiles {
 		p.mu.Unlock()
-		return img
+		c.engine.unpark(c) // of what then is not in use an image may go
+		p.mu.Lock()
+		if img = c.images[of]; img != nil {
+			p.mu.Unlock()
+			return img
+		}
 	}
 	var d dropped
 	if len(c.images) == maxProfiles {
@@ -192,12 +194,21 @@ func (p *pool) leave(img *image) {
 	img.users--
 }
 
-// put ends the use of an instance that was set back, and keeps it.
+// put ends the use of an instance that was set back, and keeps it, as one that waits since it says.
 func (p *pool) put(inst *instance, now time.Time) {
 	p.mu.Lock()
 	inst.image.users--
-	inst.since = now
+	if inst.since.After(inst.image.used) {
+		inst.image.used = inst.since
+	}
 	p.link(inst)
+	p.mu.Unlock()
+	p.trim(now)
+}
+
+// trim closes the instances that wait which are too many, too large or wait too long.
+func (p *pool) trim(now time.Time) {
+	p.mu.Lock()
 	var closing []*instance
 	for o := p.oldest; o != nil && (p.idle > p.maxIdle || p.kept > p.maxIdleBytes || now.Sub(o.since) > p.maxIdleTime); o = p.oldest {
 		p.unlink(o)
@@ -212,10 +223,14 @@ func (p *pool) put(inst *instance, now time.Time) {
 // made completes an image, which no one uses yet, with what was taken of an instance. Images that were not used for longest make
 // room for it; if all are in use, it is not kept.
 func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64) {
-	img.code.engine.unpark()
-	p.mu.Lock()
-	var d dropped
 	fits := func() bool { return len(p.images) < p.maxImages && p.bytes+int64(memory.size) <= p.maxImageBytes }
+	p.mu.Lock()
+	if !fits() {
+		p.mu.Unlock()
+		img.code.engine.unpark(nil)
+		p.mu.Lock()
+	}
+	var d dropped
 	for !fits() {
 		var oldest *image
 		for _, other := range p.images {
@@ -228,7 +243,7 @@ func (p *pool) made(img *image, of *instance, memory *snapshot, globals []uint64
 		}
 		p.drop(oldest, &d)
 	}
-	if !fits() {
+	if !fits() || img.code.images[img.profile] != img { // another profile took its place meanwhile
 		d.snapshots = append(d.snapshots, memory)
 	} else {
 		img.memory, img.globals, img.before, img.used = memory, globals, of.before, time.Now()
@@ -252,18 +267,30 @@ func (p *pool) close() {
 	p.images, p.bytes = nil, 0
 }
 
-// link adds an idle instance, as the newest.
+// link adds an idle instance, before those that wait for less long.
 func (p *pool) link(inst *instance) {
 	inst.older, inst.newer = p.newest, nil
-	if p.newest != nil {
-		p.newest.newer = inst
+	for inst.older != nil && inst.older.since.After(inst.since) {
+		inst.older, inst.newer = inst.older.older, inst.older
+	}
+	if inst.older != nil {
+		inst.older.newer = inst
 	} else {
 		p.oldest = inst
 	}
-	p.newest = inst
+	if inst.newer != nil {
+		inst.newer.older = inst
+	} else {
+		p.newest = inst
+	}
 	p.idle++
 	p.kept += inst.kept
-	inst.image.idle = append(inst.image.idle, inst)
+	idle := inst.image.idle
+	at := len(idle)
+	for at > 0 && idle[at-1].since.After(inst.since) {
+		at--
+	}
+	inst.image.idle = slices.Insert(idle, at, inst)
 }
 
 // unlink removes an idle instance: the newest of its image, which a call takes, or the oldest

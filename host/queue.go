@@ -25,15 +25,20 @@ type queue struct {
 	waiting map[string][]chan struct{}
 }
 
-// take waits for a turn, which give ends. It ends with ctx.
+// take waits for a turn, which give ends. It ends with ctx. No more than maxWaiting of a tenant wait.
 func (q *queue) take(ctx context.Context, tenant string) error {
+	return q.wait(ctx, tenant, maxWaiting)
+}
+
+// wait is take with another bound.
+func (q *queue) wait(ctx context.Context, tenant string, most int) error {
 	q.mu.Lock()
 	if !q.taken {
 		q.taken = true
 		q.mu.Unlock()
 		return nil
 	}
-	if n := len(q.waiting[tenant]); n >= maxWaiting {
+	if n := len(q.waiting[tenant]); n >= most {
 		q.mu.Unlock()
 		return fmt.Errorf("engine: tenant %q: %w: %d", tenant, ErrQueueFull, n)
 	}

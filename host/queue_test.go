@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -79,4 +81,38 @@ func TestQueueIsBounded(t *testing.T) {
 		cancel()
 		wg.Wait()
 	})
+}
+
+// A call and the end of the engine wait for a turn however many loads of a tenant do.
+func TestQueueBeyondItsBound(t *testing.T) {
+	var q queue
+	if err := q.take(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range maxWaiting {
+		wg.Go(func() { q.take(ctx, "") })
+	}
+	waiting := func() int {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiting[""])
+	}
+	for waiting() < maxWaiting {
+		runtime.Gosched()
+	}
+	if err := q.take(ctx, ""); !errors.Is(err, ErrQueueFull) {
+		t.Fatalf("error %v, want %v", err, ErrQueueFull)
+	}
+	wg.Go(func() {
+		if err := q.wait(ctx, "", math.MaxInt); errors.Is(err, ErrQueueFull) {
+			t.Error(err)
+		}
+	})
+	for waiting() <= maxWaiting {
+		runtime.Gosched()
+	}
 }

@@ -3,7 +3,9 @@ package host
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
+	"time"
 	"weak"
 
 	"github.com/tetratelabs/wazero"
@@ -17,7 +19,6 @@ const defaultCodeBytes = 1 << 30
 type codeList struct {
 	most  int64            // bytes
 	bytes int64            // of all code in memory
-	calls uint64           // so far
 	codes map[Digest]*code // that loaded modules share, by the digest of what it was made of
 }
 
@@ -27,7 +28,7 @@ type residency struct {
 	compiled wazero.CompiledModule // nil while it is not in memory
 	bytes    int64                 // that it then takes
 	calls    int                   // that run
-	last     uint64                // call, by the engine's count
+	last     time.Time             // that the last call of it began, or that the last instance was parked
 	modules  int                   // that have it
 }
 
@@ -41,14 +42,19 @@ func (e *Engine) enter(c *code) (ready bool, err error) {
 	}
 	e.running.Add(1)
 	c.calls++
-	e.codes.calls++
-	c.last = e.codes.calls
+	c.last = time.Now()
 	return c.compiled != nil, nil
 }
 
-func (e *Engine) leave(c *code) {
+func (e *Engine) leave(c *code) { e.leaveSince(c, time.Time{}) }
+
+// leaveSince is leave for a call that was over before now.
+func (e *Engine) leaveSince(c *code, since time.Time) {
 	e.mu.Lock()
 	c.calls--
+	if since.After(c.last) {
+		c.last = since
+	}
 	e.mu.Unlock()
 	e.running.Done()
 }
@@ -61,7 +67,8 @@ func (e *Engine) bringBack(ctx context.Context, m *Module) error {
 	} else if done {
 		return nil
 	}
-	if err := e.compile.take(ctx, m.tenant); err != nil {
+	// A call waits behind the loads of a tenant, but is none of them: what others load does not make it fail.
+	if err := e.compile.wait(ctx, m.tenant, math.MaxInt); err != nil {
 		return fail(err)
 	}
 	defer e.compile.give()
@@ -117,8 +124,8 @@ func (e *Engine) settle(ctx context.Context, c *code, made made) error {
 	if twice {
 		return made.compiled.Close(ctx)
 	}
+	e.unpark(nil)
 	for {
-		e.unpark()
 		away, compiled, orphan := e.choose(c)
 		if away == nil {
 			return nil
@@ -148,7 +155,7 @@ func (e *Engine) choose(keep *code) (away *code, compiled wazero.CompiledModule,
 		case c == keep || c.calls > 0:
 		case c.modules == 0:
 			name, away, orphan = from, c, true
-		case !orphan && c.compiled != nil && e.codes.bytes > e.codes.most && (away == nil || c.last < away.last):
+		case !orphan && c.compiled != nil && e.codes.bytes > e.codes.most && (away == nil || c.last.Before(away.last)):
 			name, away = from, c
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -135,6 +136,9 @@ func caps() map[string]func(more int) []byte {
 // reserve is at least what the manifest of a case takes.
 const reserve = 1 << 10
 
+// groups are those of the whole corpus.
+var groups = []string{"abi", "compile", "control", "cpu", "guard", "isolation", "memory", "output", "upload", "wasi"}
+
 // samples are cases of each group beside uploads, with their modules.
 func samples() (docs map[string]string, modules map[string][]byte) {
 	recurse := functions(function(0, []byte{0x10, 0})).bytes()
@@ -143,6 +147,10 @@ func samples() (docs map[string]string, modules map[string][]byte) {
 		double = append(double, function(0, bytes.Repeat([]byte{0x10, byte(i + 1)}, 2)))
 	}
 	double = append(double, nothing)
+	var writes []byte // of 300 locals
+	for i := range 300 {
+		writes = slices.Concat(writes, []byte{0x42, 1, 0x21}, leb(i))
+	}
 	exit := imported{"wasi_snapshot_preview1", "proc_exit", "i:"}
 	open := imported{"wasi_snapshot_preview1", "path_open", "iiiiiIIii:i"}
 	alloc := imported{"extism:host/env", "alloc", "I:I"}
@@ -152,25 +160,33 @@ func samples() (docs map[string]string, modules map[string][]byte) {
 		constant(0), constant(1), call(0))...)
 	hoard := guestModule([]imported{alloc}, "", slices.Concat([]byte{0x03, 0x40, 0x42}, []byte{0x80, 0x80, 0xc0, 0}, call(0), []byte{0x50, 0x04, 0x40, 0x00, 0x0b, 0x0c, 0, 0x0b})...)
 	return map[string]string{
-			"abi-handle":     `{"group":"abi","expect":{"outcome":"guest_trap"}}`,
-			"abi-pointer":    `{"group":"abi","expect":{"outcome":"guest_trap"}}`,
-			"cpu-recursion":  `{"group":"cpu","expect":{"outcome":"guest_stack"}}`,
-			"cpu-calls":      `{"group":"cpu","limits":{"wall_ms":100},"expect":{"outcome":["guest_timeout","guest_fuel"]}}`,
-			"memory-hoard":   `{"group":"memory","expect":{"outcome":["guest_trap","guest_memory"]}}`,
-			"fresh-count":    `{"group":"fresh","repeat":5,"expect":{"output":{"result":1}}}`,
-			"guard-no-judge": `{"group":"guard","stage":"guard","manifest":{"guard":{"export":"run","phases":["call"]}},"expect":{"outcome":"policy_unavailable","handler_started":false,"audit":["guard.deny"]}}`,
-			"wasi-exit":      `{"group":"wasi","expect":{"outcome":"guest_trap"}}`,
-			"wasi-files":     `{"group":"wasi","stage":"upload","expect":{"outcome":"module_import_denied"}}`,
+			"abi-handle":      `{"group":"abi","expect":{"outcome":"guest_trap"}}`,
+			"abi-pointer":     `{"group":"abi","expect":{"outcome":"guest_trap"}}`,
+			"cpu-recursion":   `{"group":"cpu","expect":{"outcome":"guest_stack"}}`,
+			"cpu-calls":       `{"group":"cpu","limits":{"wall_ms":100},"expect":{"outcome":["guest_timeout","guest_fuel"]}}`,
+			"memory-hoard":    `{"group":"memory","expect":{"outcome":["guest_trap","guest_memory"]}}`,
+			"isolation-count": `{"group":"isolation","repeat":5,"expect":{"output":{"result":1}}}`,
+			"compile-loops":   `{"group":"compile","stage":"upload","expect":{"outcome":"module_limit"}}`,
+			"control-object":  `{"group":"control","expect":{"outcome":"ok","output":{"a":[1]}}}`,
+			"output-cut":      `{"group":"output","expect":{"outcome":"guest_output_invalid"}}`,
+			"output-number":   `{"group":"output","expect":{"outcome":"guest_output_invalid"}}`,
+			"guard-no-judge":  `{"group":"guard","stage":"guard","manifest":{"guard":{"export":"run","phases":["call"]}},"expect":{"outcome":"policy_unavailable","handler_started":false,"audit":["guard.deny"]}}`,
+			"wasi-exit":       `{"group":"wasi","expect":{"outcome":"guest_trap"}}`,
+			"wasi-files":      `{"group":"wasi","stage":"upload","expect":{"outcome":"module_import_denied"}}`,
 		}, map[string][]byte{
-			"abi-handle":     guestModule([]imported{load}, "", 0x42, 0x7f, 0x10, 0, 0x1a),
-			"abi-pointer":    guestModule([]imported{outputSet}, "", 0x41, 0x7f, 0x41, 1, 0x10, 0),
-			"cpu-recursion":  recurse,
-			"cpu-calls":      functions(double...).bytes(),
-			"memory-hoard":   hoard,
-			"fresh-count":    count,
-			"guard-no-judge": answers("{}"),
-			"wasi-exit":      guestModule([]imported{exit}, "", 0x41, 0, 0x10, 0),
-			"wasi-files":     guestModule([]imported{open}, ""),
+			"abi-handle":      guestModule([]imported{load}, "", 0x42, 0x7f, 0x10, 0, 0x1a),
+			"abi-pointer":     guestModule([]imported{outputSet}, "", 0x41, 0x7f, 0x41, 1, 0x10, 0),
+			"cpu-recursion":   recurse,
+			"cpu-calls":       functions(double...).bytes(),
+			"memory-hoard":    hoard,
+			"isolation-count": count,
+			"compile-loops":   functions(function(300, bytes.Repeat([]byte{0x03, 0x40}, 250), writes, bytes.Repeat([]byte{0x0b}, 250))).bytes(),
+			"control-object":  answers(`{"a":[1]}`),
+			"output-cut":      answers(`{"a":`),
+			"output-number":   answers(`1e400`),
+			"guard-no-judge":  answers("{}"),
+			"wasi-exit":       guestModule([]imported{exit}, "", 0x41, 0, 0x10, 0),
+			"wasi-files":      guestModule([]imported{open}, ""),
 		}
 }
 
@@ -186,6 +202,11 @@ func TestSamples(t *testing.T) {
 		if cap == "module bytes" { // the manifest comes on top
 			docs[id+"-more"] = `{"group":"upload","stage":"upload","expect":{"outcome":"module_limit","reason":"exceeds 8388608"}}`
 			modules[id+"-more"] = make(reserve + 1)
+		}
+	}
+	for _, group := range groups {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(docs)), func(doc string) bool { return strings.HasPrefix(doc, `{"group":"`+group+`"`) }) {
+			t.Errorf("no case of group %s", group)
 		}
 	}
 	c := writeCorpusOf(t, docs, modules)
