@@ -17,19 +17,20 @@ type KVScope struct {
 	Owner       string // the plugin or guard, such as "guard quota"
 }
 
-// A KVStore keeps the values of all scopes. It is safe for concurrent use.
+// A KVStore keeps the values of all scopes, of each at most [MaxKVKeys] and
+// [MaxKVScopeBytes]. It is safe for concurrent use.
 type KVStore interface {
 	Scope(s KVScope) KV
 }
 
-// Bounds of one scope of a [MemoryKV].
+// Bounds of one scope of a [KVStore].
 const (
 	MaxKVKeys       = 10_000
 	MaxKVScopeBytes = 16 << 20 // keys and values
 )
 
-// A MemoryKV is a [KVStore] that forgets when the process ends. A scope holds at
-// most [MaxKVKeys] values and [MaxKVScopeBytes]; values whose time is up make room.
+// A MemoryKV is a [KVStore] that forgets when the process ends. Values whose time is
+// up make room.
 type MemoryKV struct {
 	now func() time.Time
 

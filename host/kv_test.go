@@ -6,124 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
-func TestMemoryKV(t *testing.T) {
-	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	store := NewMemoryKV(func() time.Time { return now })
-	kv, ctx := store.Scope(KVScope{Tenant: "acme", App: "desk", Owner: "guard quota"}), t.Context()
-	get := func(kv KV, key string) string {
-		v, found, err := kv.Get(ctx, key)
-		if err != nil || found != (v != nil) {
-			t.Fatalf("%s: %s %v, %v", key, v, found, err)
-		}
-		return string(v)
-	}
-	add := func(n, most int64, ttl time.Duration) string {
-		count, added, err := kv.Add(ctx, "n", n, most, ttl)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprint(count, added)
-	}
-	value := json.RawMessage("1.50")
-	for _, err := range []error{kv.Set(ctx, "a", value, 0), kv.Set(ctx, "b", value, time.Minute), kv.Delete(ctx, "none")} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	value[0] = '9' // the caller's
-	for _, s := range []KVScope{{Tenant: "other", App: "desk", Owner: "guard quota"}, {Tenant: "acme", App: "other", Owner: "guard quota"}, {Tenant: "acme", App: "desk", Owner: "plugin quota"}} {
-		if got := get(store.Scope(s), "a"); got != "" {
-			t.Errorf("%+v reads %s", s, got)
-		}
-	}
-	if a, b := get(kv, "a"), get(kv, "b"); a != "1.50" || b != "1.50" {
-		t.Errorf("read %s and %s", a, b)
-	}
-	// A window begins with its first addition, and does not move.
-	got := []string{add(2, 3, time.Minute), add(2, 3, time.Hour), add(1, 3, time.Hour), add(-5, 0, 0), add(0, 0, 0), add(3, 3, 0)}
-	now = now.Add(59 * time.Second)
-	got = append(got, add(1, 3, time.Minute))
-	now = now.Add(time.Second)
-	got = append(got, add(1, 3, 0))
-	now = now.Add(-time.Hour) // a clock that goes back opens no window again
-	got = append(got, add(1, 3, 0), get(kv, "b"))
-	if all := strings.Join(got, ", "); all != "2 true, 2 false, 3 true, 0 true, 0 true, 3 true, 3 false, 1 true, 2 true, " {
-		t.Errorf("counter: %s", all)
-	}
-	if err := kv.Delete(ctx, "a"); err != nil || get(kv, "a") != "" {
-		t.Errorf("deleted: %s, %v", get(kv, "a"), err)
-	}
-	const most = 1<<63 - 1
-	for _, c := range []struct {
-		value   string
-		n, most int64
-		want    string
-	}{
-		{"", most, most, "0 false"},
-		{"", -most - 1, 0, "0 true"},
-		{"9007199254740991", 1, most, "9007199254740991 false"},
-		{"5", 1, 5, "5 false"},
-		{"5", 1, 0, "5 false"},
-		{"9", -1, 5, "8 true"}, // taking away is always possible
-		{"9007199254740992", 1, most, "no counter"},
-		{"-1", 1, 5, "no counter"},
-		{"1.0", 1, 5, "no counter"},
-		{`"1"`, 1, 5, "no counter"},
-	} {
-		if err := kv.Delete(ctx, "c"); err != nil {
-			t.Fatal(err)
-		}
-		if c.value != "" {
-			if err := kv.Set(ctx, "c", json.RawMessage(c.value), 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		count, added, err := kv.Add(ctx, "c", c.n, c.most, 0)
-		if got := fmt.Sprint(count, added); err == nil && got != c.want || err != nil && (c.want != "no counter" || !errors.Is(err, ErrNoCounter)) {
-			t.Errorf("%s + %d, most %d: %s, %v, want %s", c.value, c.n, c.most, got, err, c.want)
-		}
-	}
-}
-
-// Additions that happen at the same time are all counted, and none past the most.
-func TestMemoryKVTogether(t *testing.T) {
-	kv := NewMemoryKV(nil).Scope(KVScope{})
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	added := 0
-	seen := map[int64]bool{}
-	for range 8 {
-		wg.Go(func() {
-			for range 250 {
-				count, ok, err := kv.Add(t.Context(), "n", 1, 1000, time.Hour)
-				if err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				if ok {
-					added++
-					if seen[count] {
-						t.Errorf("two saw the sum %d", count)
-					}
-					seen[count] = true
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	if added != 1000 {
-		t.Errorf("%d of 2000 were added, want 1000", added)
-	}
-}
-
+// A scope holds 10,000 values; what has ended makes room.
 func TestMemoryKVIsBounded(t *testing.T) {
 	now := time.Now()
 	kv := NewMemoryKV(func() time.Time { return now }).Scope(KVScope{})
@@ -142,12 +31,8 @@ func TestMemoryKVIsBounded(t *testing.T) {
 		t.Errorf("a value that is there: %v", err)
 	}
 	now = now.Add(time.Minute)
-	big := json.RawMessage(strings.Repeat("1", MaxKVScopeBytes-10))
-	if err := kv.Set(t.Context(), "more", big, 0); err != nil {
+	if err := kv.Set(t.Context(), "more", json.RawMessage("1"), 0); err != nil {
 		t.Errorf("when the others have ended: %v", err)
-	}
-	if err := kv.Set(t.Context(), "0123456789", json.RawMessage("1"), 0); !errors.Is(err, ErrFull) {
-		t.Errorf("more bytes: %v", err)
 	}
 }
 

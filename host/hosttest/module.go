@@ -1,6 +1,6 @@
 // Package hosttest writes small modules for tests of what runs guests: a [Guest]
 // says, byte for byte, what a test wants and ends as badly as it wants, and no
-// compiler is needed for it.
+// compiler is needed for it. [TestKV] is the contract of a [host.KVStore].
 package hosttest
 
 import (

@@ -245,7 +245,7 @@ type Confirm struct {
 
 // Store says where things are kept.
 type Store struct {
-	Sessions string `yaml:"sessions,omitempty" enum:"memory,sqlite" doc:"memory: they and their artifacts end with the process, the default; sqlite: both are kept in a file"`
+	Sessions string `yaml:"sessions,omitempty" enum:"memory,sqlite" doc:"memory: they, their artifacts and what guests keep in kv end with the process, the default; sqlite: all are kept in a file"`
 	Path     string `yaml:"path,omitempty" doc:"sqlite: the file; default .sandboxd/sessions.db in the app"`
 	Audit    string `yaml:"audit,omitempty" doc:"the audit log; default .sandboxd/audit.log in the app"`
 }

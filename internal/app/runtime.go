@@ -77,7 +77,12 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := rt.openStore(); err != nil {
+	now, err := f.clock()
+	if err != nil {
+		return err
+	}
+	kv, err := rt.openStore(now)
+	if err != nil {
 		return err
 	}
 	egress, err := rt.egress(o)
@@ -88,15 +93,10 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	now, err := f.clock()
-	if err != nil {
-		return err
-	}
 	secrets, err := f.secrets(o.Getenv)
 	if err != nil {
 		return err
 	}
-	kv := host.NewMemoryKV(now)
 	var hooks []flow.Hooks
 	for i, p := range f.Plugins {
 		plugin, err := rt.plugin(ctx, i, p, o, plugins.Config{Ceiling: ceiling, Egress: egress, Secrets: secrets, KV: kv, Audit: log,

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/sandboxd/sandboxd/flow"
+	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
 	"github.com/sandboxd/sandboxd/session/sqlite"
@@ -43,21 +44,23 @@ func (f *File) OpenSessions() (*sqlite.Store, error) {
 	return store, nil
 }
 
-func (rt *Runtime) openStore() error {
+// openStore opens what is kept between runs: sessions, artifacts, and values of kv,
+// which it returns and which end by the clock now.
+func (rt *Runtime) openStore(now func() time.Time) (host.KVStore, error) {
 	if !rt.File.KeepsSessions() {
 		rt.Store, rt.artifacts = session.NewMemory(), flow.NewMemoryArtifacts()
-		return nil
+		return host.NewMemoryKV(now), nil
 	}
 	store, err := rt.File.OpenSessions()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rt.Store, rt.artifacts = store, store.Artifacts()
 	rt.closers = append(rt.closers, store)
 	if rt.File.Memory != "" {
 		rt.memory = &memory{store}
 	}
-	return nil
+	return keptKV{store.KV(now)}, nil
 }
 
 // Pending returns the questions of a session that can still be answered by the

@@ -1,7 +1,7 @@
-// Package sqlite keeps sessions and artifacts in a file, with SQLite compiled to Go: no cgo, no
-// server.
+// Package sqlite keeps sessions, artifacts and small values of guests in a file, with SQLite
+// compiled to Go: no cgo, no server.
 //
-// What a method of the [Store] or its [Artifacts] has acknowledged survives the end of the process,
+// What a method of the [Store], its [Artifacts] or its [KV] has acknowledged survives the end of the process,
 // kill -9 included, and the loss of power as far as the disk keeps what it was
 // told to sync. Several processes may have one file open. The file must be on a
 // local disk: its log needs shared memory, which network file systems lack.

@@ -116,6 +116,18 @@ CREATE TABLE artifacts (
 	PRIMARY KEY (tenant, app, user, session, name, version)
 ) STRICT;
 CREATE INDEX artifact_sizes ON artifacts (tenant, app, user, session, size);
+`, `
+CREATE TABLE kv (
+	tenant TEXT NOT NULL,
+	app    TEXT NOT NULL,
+	owner  TEXT NOT NULL, -- the plugin or guard
+	key    TEXT NOT NULL,
+	value  BLOB NOT NULL, -- JSON
+	size   INTEGER NOT NULL, -- bytes of key and value
+	ends   INTEGER, -- microseconds since 1970; NULL: never
+	PRIMARY KEY (tenant, app, owner, key)
+) STRICT;
+CREATE INDEX kv_ends ON kv (tenant, app, owner, ends, size);
 `}
 
 // prepare checks what the file is before it changes anything in it, and brings
