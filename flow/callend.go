@@ -33,7 +33,11 @@ func (c *call) checkResult(raw json.RawMessage) (map[string]any, error) {
 	}
 	if c.spec.output != nil {
 		if err := Validate(c.spec.output, raw); err != nil {
-			return nil, &CallError{Code: abi.GuestOutputInvalid, Text: err.Error()} // ADK's text
+			ce := &CallError{Code: abi.GuestOutputInvalid, Text: err.Error()} // ADK's text
+			if found := FindMismatch(c.spec.output, raw); found != nil {
+				ce.Err = found
+			}
+			return nil, ce
 		}
 	}
 	if m, ok := v.(map[string]any); ok {

@@ -64,7 +64,7 @@ func TestCassettes(t *testing.T) {
 		{`{"url":"https://api.example.com/second"}`, "", 204},
 		{`{"url":"https://api.example.com/once?q=1"}`, "no_recorded_answer", 0},
 		{`{"url":"https://api.example.com/inside"}`, "egress_denied", 0},
-		{`{"url":"https://api.example.com/away"}`, "capability_denied", 0},
+		{`{"url":"https://api.example.com/away"}`, "egress_denied", 0},
 		{`{"url":"https://evil.example/"}`, "capability_denied", 0},
 	}
 	m := loadGo(t)

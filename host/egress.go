@@ -26,7 +26,7 @@ import (
 // private addresses only with a grant that says private. The address that was
 // checked is the one that is dialled, and proxy variables of the process mean
 // nothing. At most five redirects are followed. Each counts as a request and is
-// judged as one; when it leaves its origin (scheme, host and port), only
+// judged as one, and what is refused then is refused as [abi.EgressDenied]; when it leaves its origin (scheme, host and port), only
 // Accept, Accept-Language, Content-Type and User-Agent go with it, and none of these
 // that carries a secret (see [Secrets]).
 //
@@ -120,9 +120,14 @@ func (u *use) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer, *
 	}
 	wire := u.call.Access.Egress.wire
 	trace.Recorded = wire.recorded()
+	var from *url.URL // what redirected to h
 	for redirects := 0; ; redirects++ {
 		response, refused := u.hop(wire, h)
-		if refused != nil {
+		switch {
+		case refused == nil:
+		case from != nil && (refused.code == abi.CapabilityDenied || refused.code == abi.EgressDenied):
+			return nil, ledAway(from, h.url, redirects+1, refused)
+		default:
 			return nil, refused
 		}
 		trace.Status = response.StatusCode
@@ -138,8 +143,16 @@ func (u *use) send(r *abi.HTTPRequest, body []byte, trace *HostCall) (*answer, *
 		if redirects == maxRedirects {
 			return nil, refuse(abi.EgressLimit, "http: more than %d redirects", maxRedirects)
 		}
-		h = next
+		from, h = h.url, next
 	}
+}
+
+// ledAway is the refusal of a request that a redirect asked for, which was judged and
+// not sent. hop counts the requests of the chain, from 1.
+func ledAway(from, to *url.URL, hop int, r *refusal) *refusal {
+	why := strings.TrimPrefix(r.message, "http: ")
+	return &refusal{abi.EgressDenied, fmt.Sprintf("http: %s://%s redirected to %s://%s, hop %d, which was not sent: %s",
+		from.Scheme, from.Host, to.Scheme, to.Host, hop, why), r.need}
 }
 
 // hop judges one request and sends it.

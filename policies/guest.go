@@ -85,13 +85,14 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 	for _, phase := range g.guard.Phases {
 		// A question nobody asked leaves nothing behind.
 		if _, err := g.judge(ctx, abi.DryQuestion(phase), host.NewMemoryKV(nil).Scope(host.KVScope{})); err != nil {
-			return nil, fmt.Errorf("guard %s: dry verdict in phase %s: %w", g.cfg.Name, phase, err)
+			return nil, fmt.Errorf("guard %s: dry verdict in phase %s: %w", g.cfg.Name, phase, g.late(err))
 		}
 	}
 	return g, nil
 }
 
-// A SettingsError reports settings that a guard cannot work with.
+// A SettingsError reports settings that a guard cannot work with. It wraps a
+// [flow.MismatchError] where one value is of the wrong type.
 type SettingsError struct{ Err error }
 
 func (e *SettingsError) Error() string { return "settings: " + e.Err.Error() }
@@ -120,6 +121,9 @@ func (g *Guard) settings(ctx context.Context) error {
 		return fmt.Errorf("settings schema: %w", err)
 	}
 	if err := flow.Validate(resolved, doc); err != nil {
+		if found := flow.FindMismatch(resolved, doc); found != nil && found.Have != "" {
+			err = found
+		}
 		return &SettingsError{err}
 	}
 	g.cfg.Settings, g.digest = doc, abi.Digest(doc)
@@ -132,7 +136,7 @@ func (g *Guard) settings(ctx context.Context) error {
 	}
 	output, err := g.call(ctx, abi.KindSettings, input, time.Now(), nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("check of its settings: %w", g.late(err))
 	}
 	var answer abi.SettingsAnswer
 	if err := abi.Decode(output, &answer); err != nil {
@@ -145,6 +149,14 @@ func (g *Guard) settings(ctx context.Context) error {
 		return &SettingsError{errors.New(answer.Error)}
 	}
 	return nil
+}
+
+// late adds to the error of a gate how long the guard had, if it took longer.
+func (g *Guard) late(err error) error {
+	if e, ok := errors.AsType[*host.GuestError](err); ok && e.Code == abi.GuestTimeout {
+		return fmt.Errorf("no verdict: %s passed: %w", g.cfg.Limits.Wall, err)
+	}
+	return err
 }
 
 // Name implements [flow.Guard].

@@ -246,9 +246,9 @@ func TestGates(t *testing.T) {
 			"guard guard: asks state read app:*, which a guard may not have", false},
 		{"asks for the log", func() *abi.Manifest { m := manifest(abi.Guard{}); m.Requests = []string{"log"}; return m }(), hosttest.Guest{Says: allow()}, policies.Config{}, "", false},
 		{"settings for a guard without", manifest(abi.Guard{}), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{}`)}, "settings: it takes none", true},
-		{"settings of another type", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":"5"}`)}, `want "integer"`, true},
+		{"settings of another type", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":"5"}`)}, `/max: want a whole number, have text "5"`, true},
 		{"settings out of bounds", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":0}`)}, "minimum", true},
-		{"a number for a text", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"ask":1000}`)}, `want "string"`, true},
+		{"a number for a text", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"ask":1000}`)}, `/ask: want text, have number 1000`, true},
 		{"unknown settings", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"maximum":5}`)}, "additional properties", true},
 		{"settings twice", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":1,"max":2}`)}, "duplicate member name", true},
 		{"settings that are no JSON", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{`)}, "settings: document", true},
@@ -302,7 +302,7 @@ func TestManifestLimits(t *testing.T) {
 		{"memory", abi.Limits{MemoryBytes: 64 << 10}, host.Limits{}, hosttest.Guest{Says: allow()}, "guest_memory"},
 		{"output", abi.Limits{OutputBytes: 100}, host.Limits{}, hosttest.Guest{Says: allow()}, "guest_output_too_large"},
 		{"host calls", abi.Limits{HostCalls: 1}, host.Limits{}, talks, "host calls"},
-		{"time", abi.Limits{WallMS: 1}, host.Limits{Fuel: 1e15}, hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}, "guest_timeout"},
+		{"time", abi.Limits{WallMS: 1}, host.Limits{Fuel: 1e15}, hosttest.Guest{Says: allow(), Ends: hosttest.Spin()}, "dry verdict in phase call: no verdict: 1ms passed: guest_timeout"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := manifest(abi.Guard{})

@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/internal/app"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 func configCommand(e *env) *cobra.Command {
@@ -44,7 +48,9 @@ func configCheckCommand(e *env) *cobra.Command {
 			for _, g := range rt.Monitors {
 				fmt.Fprintf(e.stdout, "ok  guard %s  phases %v  monitor: changes nothing\n", g.Name(), g.Phases())
 			}
-			if len(rt.Guards) == 0 && len(rt.Monitors) > 0 {
+			if watchers := onlyWatched(rt); watchers != "" {
+				fmt.Fprintf(e.stderr, "warning: guard %s: monitor mode, and no other guard judges calls: %s called whatever it says\n", watchers, effectful(rt))
+			} else if len(rt.Guards) == 0 && len(rt.Monitors) > 0 {
 				fmt.Fprintln(e.stderr, "warning: every guard is in monitor mode: nothing is denied")
 			}
 			for _, m := range file.MCP {
@@ -54,6 +60,42 @@ func configCheckCommand(e *env) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// onlyWatched returns the names of the monitors that judge calls, if tools have
+// effects and no guard that counts judges their calls.
+func onlyWatched(rt *app.Runtime) string {
+	judges := func(g flow.Guard) bool { return slices.Contains(g.Phases(), abi.PhaseCall) }
+	if effectful(rt) == "" || slices.ContainsFunc(rt.Guards, judges) {
+		return ""
+	}
+	var names []string
+	for _, g := range rt.Monitors {
+		if judges(g) {
+			names = append(names, g.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// effectful names the tools of plugins that agents have and that change something,
+// as the beginning of a sentence about them.
+func effectful(rt *app.Runtime) string {
+	var names []string
+	for _, p := range rt.Plugins {
+		for _, t := range p.Tools() {
+			if s := t.Spec(); s.Effects != abi.None && slices.Contains(rt.File.AllTools(), s.Name) {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return "tool " + names[0] + " is"
+	}
+	return "tools " + strings.Join(names, ", ") + " are"
 }
 
 func grantsText(lines []string) string {

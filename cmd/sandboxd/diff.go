@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -128,18 +129,63 @@ func (d *differ) tools(old, new *abi.Manifest) {
 		if o.Description != t.Description {
 			d.replace(what+" description", o.Description, t.Description, false)
 		}
-		if string(o.Input) != string(t.Input) {
-			d.replace(what+" input", string(o.Input), string(t.Input), false)
-		}
-		if string(o.Output) != string(t.Output) {
-			d.replace(what+" output", string(o.Output), string(t.Output), false)
-		}
+		d.schema(what+" input", o.Input, t.Input)
+		d.schema(what+" output", o.Output, t.Output)
 	}
 	for _, o := range old.Tools {
 		if _, gone := had[o.Name]; gone {
 			d.add(false, false, "tool %s", o.Name)
 		}
 	}
+}
+
+// schema compares two schemas; none lets everything through. Which of two lets more
+// through is not decided here, so every change counts as wider, except to a first
+// schema, or of the texts in one.
+func (d *differ) schema(what string, old, new json.RawMessage) {
+	if string(old) == string(new) {
+		return
+	}
+	if len(new) == 0 {
+		d.replace(what, string(old), "anything", true)
+		return
+	}
+	d.replace(what, string(old), string(new), len(old) > 0 && !reflect.DeepEqual(withoutTexts(old), withoutTexts(new)))
+}
+
+// withoutTexts returns a schema without what is only for readers.
+func withoutTexts(schema json.RawMessage) any {
+	v, err := abi.Unmarshal(schema)
+	if err != nil {
+		return string(schema)
+	}
+	var strip func(v any, names bool) any
+	strip = func(v any, names bool) any { // names: the keys of v are not the schema's own
+		switch v := v.(type) {
+		case map[string]any:
+			out := map[string]any{}
+			for key, e := range v {
+				switch {
+				case names:
+					out[key] = strip(e, false)
+				case key == "description" || key == "title" || key == "$comment" || key == "examples":
+				case key == "enum" || key == "const" || key == "default":
+					out[key] = e
+				default:
+					out[key] = strip(e, key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions" || key == "dependentSchemas")
+				}
+			}
+			return out
+		case []any:
+			var out []any
+			for _, e := range v {
+				out = append(out, strip(e, false))
+			}
+			return out
+		}
+		return v
+	}
+	return strip(v, false)
 }
 
 // trusts ranks how far a tool's own word about its effects is relied on: a call

@@ -11,7 +11,8 @@ import (
 func TestDiffWidens(t *testing.T) {
 	base := func() *abi.Manifest {
 		return &abi.Manifest{Name: "m", Version: "1", Requests: []string{"http GET api.example.com/v1/*"},
-			Tools:  []abi.Tool{{Name: "t", Effects: abi.Idempotent, Confirm: true}},
+			Tools: []abi.Tool{{Name: "t", Effects: abi.Idempotent, Confirm: true},
+				{Name: "s", Input: []byte(`{"type":"object","properties":{"a":{"type":"string"}}}`), Output: []byte(`{"type":"number"}`)}},
 			Guards: []abi.Guard{{Name: "g", Phases: []abi.Phase{abi.PhaseCall, abi.PhaseResult}}}}
 	}
 	for _, c := range []struct {
@@ -30,6 +31,17 @@ func TestDiffWidens(t *testing.T) {
 		{"said to change nothing", func(m *abi.Manifest) { m.Tools[0].Effects = abi.None }, true, false},
 		{"said to be once", func(m *abi.Manifest) { m.Tools[0].Effects = abi.Once }, false, true},
 		{"description", func(m *abi.Manifest) { m.Tools[0].Description = "better" }, false, false},
+		{"a schema where there was none", func(m *abi.Manifest) { m.Tools[0].Input = []byte(`{"type":"object"}`) }, false, true},
+		{"argument", func(m *abi.Manifest) {
+			m.Tools[1].Input = []byte(`{"type":"object","properties":{"b":{"type":"string"}}}`)
+		}, true, true},
+		{"argument that is named like a text", func(m *abi.Manifest) {
+			m.Tools[1].Input = []byte(`{"type":"object","properties":{"a":{"type":"string"},"title":{"type":"string"}}}`)
+		}, true, true},
+		{"texts of a schema", func(m *abi.Manifest) {
+			m.Tools[1].Input = []byte(`{"type":"object","description":"x","properties":{"a":{"type":"string","title":"A"}}}`)
+		}, false, false},
+		{"result", func(m *abi.Manifest) { m.Tools[1].Output = []byte(`{"type":"string"}`) }, true, true},
 		{"hook", func(m *abi.Manifest) { m.Hooks = []abi.HookPoint{abi.BeforeTool} }, true, false},
 		{"guard looks away", func(m *abi.Manifest) { m.Guards[0].Phases = m.Guards[0].Phases[:1] }, true, false},
 		{"guard rewrites", func(m *abi.Manifest) { m.Guards[0].Mutates = []abi.Phase{abi.PhaseCall} }, true, false},

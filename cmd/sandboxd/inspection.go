@@ -55,7 +55,13 @@ type structure struct {
 	Exports     []string      `json:"exports"`
 	Functions   int           `json:"functions"` // with a body
 	CodeBytes   int           `json:"code_bytes"`
+	Largest     int           `json:"largest_function_bytes"` // instructions of one function
+	Nesting     int           `json:"nesting"`                // blocks inside each other, in one function
+	Locals      int           `json:"locals"`                 // of one function, without parameters
+	Data        int           `json:"data_segments"`
 	DataBytes   int           `json:"data_bytes"`
+	Elements    int           `json:"element_segments"`
+	Globals     int           `json:"globals"` // without imported ones
 	TableLength int64         `json:"table_entries"`
 	MemoryBytes int64         `json:"memory_bytes"` // that an instance begins with
 	Start       bool          `json:"start"`        // has a start function
@@ -160,7 +166,13 @@ func limitsOf(m *abi.Manifest) *limitPair {
 }
 
 func structureOf(bin *wasmbin.Module) *structure {
-	s := &structure{Functions: len(bin.Functions), Start: bin.Start, Imports: []host.Import{}, Exports: []string{}}
+	s := &structure{Functions: len(bin.Functions), Data: bin.Data, Elements: bin.Elements, Globals: len(bin.Globals), Start: bin.Start,
+		Imports: []host.Import{}, Exports: []string{}}
+	for _, body := range bin.Bodies() {
+		s.Largest = max(s.Largest, body.End-body.Code)
+		s.Locals = max(s.Locals, body.Count)
+		s.Nesting = max(s.Nesting, nesting(body))
+	}
 	for _, i := range bin.Imports {
 		name := i.Name
 		if i.Kind != wasmbin.Func {
@@ -190,4 +202,20 @@ func structureOf(bin *wasmbin.Module) *structure {
 		}
 	}
 	return s
+}
+
+// nesting returns how many blocks of a function are inside each other at most, as
+// far as its code can be read.
+func nesting(body wasmbin.Body) int {
+	depth, most := 0, 0
+	for code := body.Instructions(); code.Next(); {
+		switch code.Instruction().Op {
+		case wasmbin.OpBlock, wasmbin.OpLoop, wasmbin.OpIf:
+			depth++
+			most = max(most, depth)
+		case wasmbin.OpEnd:
+			depth--
+		}
+	}
+	return most
 }

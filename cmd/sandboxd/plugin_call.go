@@ -251,6 +251,12 @@ func (r *toolRun) callText(ended *flow.CallResult, limits host.Limits) string {
 	if text == "" {
 		text = ce.Code.Sentence()
 	}
+	if m, ok := errors.AsType[*flow.MismatchError](ce.Err); ok && ce.Code == abi.GuestOutputInvalid {
+		if m.Have == "" {
+			return fmt.Sprintf("result %s: needed by its own schema, missing", m.At)
+		}
+		return fmt.Sprintf("result %s", m)
+	}
 	if ce.Code == abi.GuestMemory {
 		text += ", " + size(limits.MemoryBytes)
 	}
@@ -292,7 +298,12 @@ func (r *toolRun) failureHint(m *abi.Manifest, code abi.Code) string {
 		}
 		return fmt.Sprintf("sandboxd plugin inspect %s shows the arguments", r.file)
 	case abi.GuestMemory:
-		return fmt.Sprintf("read in pieces, or raise the limit: at most %s", size(host.DefaultLimits(abi.KindTool).MemoryBytes))
+		return fmt.Sprintf("read in pieces, or raise the limit: --limit memory=N here, limits.memory in %s; at most %s", app.FileName, size(host.DefaultLimits(abi.KindTool).MemoryBytes))
+	case abi.GuestOutputInvalid:
+		if r.file == "" {
+			return "sandboxd plugin inspect shows what a plugin's tools return"
+		}
+		return fmt.Sprintf("sandboxd plugin inspect %s shows what its tools return", r.file)
 	case abi.ConfirmationPending:
 		return "the tool asks a person first; an app shows the question"
 	}
@@ -324,7 +335,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
 	if failed, ok := errors.AsType[*host.GuestError](err); ok {
 		c.Code, c.Message, c.Receipt = failed.Code, guestText(failed), &failed.Receipt
-		return r.finish(c, nil, limits, &commandError{What: r.flags.export + ": " + c.Message, Code: failed.Code, Hint: r.trace.hint(nil, r.flags.replay), Exit: exitNotDone})
+		return r.finish(c, nil, limits, &commandError{What: r.flags.export + ": " + c.Message, Code: failed.Code, Hint: r.failureHint(nil, failed.Code), Exit: exitNotDone})
 	}
 	if err != nil {
 		return err

@@ -261,8 +261,15 @@ func printStructure(w io.Writer, s *structure, show func(string) string) {
 		fmt.Fprintf(w, "  %-10s none\n", title)
 	}
 	fmt.Fprintf(w, "  %-10s %s\n", "exports", show(orNone(strings.Join(s.Exports, ", "))))
-	fmt.Fprintf(w, "  %-10s %s functions, %s of code · %s of data · table %s · memory begins with %s\n", "structure",
-		count(int64(s.Functions)), size(int64(s.CodeBytes)), size(int64(s.DataBytes)), count(s.TableLength), size(s.MemoryBytes))
+	many := func(n int, what string) string {
+		if n == 1 {
+			return "1 " + what
+		}
+		return count(int64(n)) + " " + what + "s"
+	}
+	fmt.Fprintf(w, "  %-10s %s, %s of code, largest %s · nesting %s · locals %s · table %s, %s · %s, %s · %s · memory begins with %s\n", "structure",
+		many(s.Functions, "function"), size(int64(s.CodeBytes)), size(int64(s.Largest)), count(int64(s.Nesting)), count(int64(s.Locals)),
+		count(s.TableLength), many(s.Elements, "element segment"), many(s.Data, "data segment"), size(int64(s.DataBytes)), many(s.Globals, "global"), size(s.MemoryBytes))
 	start := "no start section"
 	if s.Start {
 		start = "a start section, which runs in every instance before any grant exists"

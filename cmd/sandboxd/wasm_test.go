@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"maps"
 	"os"
 	"slices"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandboxd/sandboxd/host/wasmbin"
 )
 
 // wasmModules are the small modules that scripts need, by name. Each is what its
@@ -24,6 +27,10 @@ var wasmModules = map[string][]byte{
 	// Past limits: of memory, and of two things at once.
 	"big-memory": module{export: "answer", pages: 2000}.bytes(),
 	"twice-bad":  module{from: "env", name: "now", export: "answer", pages: 2000}.bytes(),
+
+	// Blocks inside each other past the limit, and two more reasons.
+	"deep": module{from: "env", name: "now", export: "answer", pages: 2000,
+		code: slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, wasmbin.MaxNesting+1), bytes.Repeat([]byte{0x0b}, wasmbin.MaxNesting+1))}.bytes(),
 
 	// Plugins without a manifest.
 	"answers": module{export: "answer", data: `{"answer":42}`}.bytes(),

@@ -175,7 +175,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if digest != "" && !sameDigest(digest, module.Digest().String()) {
-		return nil, bad(abi.DigestMismatch, "sandboxd plugin inspect --diff, then sandboxd config pin if the change is yours",
+		return nil, bad(abi.DigestMismatch, fmt.Sprintf("sandboxd plugin inspect --diff, then sandboxd config pin %s if the change is yours", rt.File.dir),
 			"%s: digest mismatch: %s %s, file %s", what, FileName, short(digest), module.Digest().Short())
 	}
 	return module, nil

@@ -291,7 +291,7 @@ func (rt *Runtime) plugin(ctx context.Context, i int, p Plugin, o Options, cfg p
 		hint := "a grant cannot add; ask the author, or drop the line"
 		switch {
 		case ge.Ceiling:
-			hint = "sandboxd config print"
+			hint = fmt.Sprintf("%s allows %q: raise it, or drop the line; sandboxd config print %s shows both", f.at("ceiling"), f.Ceiling, f.dir)
 		case ge.Hook:
 			hint = "do it in a tool"
 		}
@@ -371,7 +371,23 @@ func (rt *Runtime) judge(ctx context.Context, path, name string, g Member, o Opt
 		return guard, nil
 	}
 	if se, ok := errors.AsType[*policies.SettingsError](err); ok {
-		return nil, bad(abi.ConfigInvalid, "", "guard %s: %s", name, f.at(path+".settings")+": "+se.Err.Error())
+		return nil, bad(abi.ConfigInvalid, settingHint(se), "guard %s: %s", name, f.at(path+".settings")+": "+se.Err.Error())
+	}
+	if ge, ok := errors.AsType[*host.GuestError](err); ok && ge.Code == abi.GuestTimeout {
+		return nil, bad(abi.PolicyUnavailable, "sandboxd policy bench says what it takes; dev: {guard_wall: 1s} gives it more on a slow machine; no setting skips a guard", "%v", err)
 	}
 	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
+}
+
+// settingHint says how to write a setting that is no text and should be one.
+func settingHint(err error) string {
+	m, ok := errors.AsType[*flow.MismatchError](err)
+	if !ok || m.Want != "text" {
+		return ""
+	}
+	value := strings.TrimPrefix(m.Have, "number ")
+	if value == m.Have && value != "true" && value != "false" {
+		return ""
+	}
+	return fmt.Sprintf("quote it: %s: %q", m.At[strings.LastIndex(m.At, "/")+1:], value)
 }
