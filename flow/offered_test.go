@@ -81,7 +81,7 @@ func rawSchema(t *testing.T, v any) []byte {
 // A set that cannot be listed, and a name that two offer, are errors that say whose.
 func TestOfferedFails(t *testing.T) {
 	for want, toolset := range map[string]flow.Toolset{
-		`agent agent: failed to extract tools from the tool set "set": `: brokenSet{"tools"},
+		`agent agent: failed to extract tools from the tool set "set": `:                       brokenSet{"tools"},
 		`agent agent: duplicate tool: "own": offered by agent "agent" and by tool set "other"`: set{"other", []flow.Tool{tool("own")}},
 	} {
 		w := newWorld(t)
