@@ -57,7 +57,11 @@ func (w *twins) maker(ctx context.Context, settings json.RawMessage, store host.
 // refusal is why settings are refused. Of several mistakes that a schema knows, its validator
 // names any one.
 func refusal(err error) string {
-	text, _, _ := strings.Cut(fmt.Sprint(err), "validating /")
+	text := fmt.Sprint(err)
+	before, why, _ := strings.Cut(text, "settings: ")
+	if strings.HasPrefix(why, "validating ") || strings.HasPrefix(why, "/") {
+		return before + "settings: by their schema"
+	}
 	return text
 }
 
