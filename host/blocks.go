@@ -26,8 +26,8 @@ type block struct {
 }
 
 const (
-	blockGap  = 16 // bytes of address space behind a block
-	blockCost = 64 // bytes that a block's entry is counted as, freed or not
+	blockGap  = 16  // bytes of address space behind a block
+	blockCost = 128 // bytes that a block's entry is counted as, freed or not, with what a list leaves behind that grows
 )
 
 // alloc returns the handle of a new block of n zero bytes, or 0 if n is 0 or the
