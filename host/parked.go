@@ -113,6 +113,9 @@ func (e *Engine) trim(now time.Time) {
 			e.end(inst)
 		}
 	})
+	if e.parked.closed.Load() { // meanwhile: what was put back is not seen by Close
+		e.unpark(nil)
+	}
 	e.pool.trim(now)
 }
 
