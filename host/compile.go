@@ -110,7 +110,7 @@ func openCompiler(ctx context.Context, cfg Config, log *slog.Logger) (c *compile
 	}
 	if cfg.Cache != "" && compiles {
 		engine := engineVersion() + " " + filepath.Base(c.handover.dir)
-		if c.cache, err = openCodeCache(cfg.Cache, engine, reporter(cfg.Audit, log)); err != nil {
+		if c.cache, err = openCodeCache(cfg.Cache, contextHere(engine), reporter(cfg.Audit, log)); err != nil {
 			return c, fmt.Errorf("compilation cache: %w", err)
 		}
 	}
