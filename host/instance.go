@@ -27,6 +27,7 @@ type code struct {
 	whole  bool
 	images map[profile]*image // belongs to the engine's pool
 	spot   uint32             // where its instances park
+	space  meter.Space        // of the author's functions
 	residency
 }
 
