@@ -261,6 +261,7 @@ func (g *generator) op(o op) {
 		g.index(0x20, v)
 		g.index(0x20, v)
 		g.emit(equal, 0x1b)
+		g.index(0x22, v)
 	case nans32, nans64:
 		equal := byte(65)
 		if o.care == nans64 {
@@ -271,6 +272,7 @@ func (g *generator) op(o op) {
 		g.index(0x20, v)
 		g.index(0x20, v)
 		g.emit(0xfd, equal, 0xfd, 78) // lanes that are a NaN become 0
+		g.index(0x22, v)
 	}
 }
 
