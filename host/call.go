@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -31,7 +32,7 @@ func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 	receipt := f.receipt()
 	if err != nil {
 		failure := f.failure(err)
-		receipt.Code = failure.Code
+		receipt.Code, receipt.In = failure.Code, failure.Receipt.In
 		failure.Receipt = receipt
 		return nil, failure
 	}
@@ -120,11 +121,21 @@ func (f *frame) run() (err error) {
 	}()
 	if !ready {
 		if err := m.engine.bringBack(f.parent, m); err != nil {
-			return err
+			return f.notBroughtBack(err)
 		}
 	}
 	defer f.leave()
 	return f.attempt()
+}
+
+// notBroughtBack says why a call ends for which no code was there: the host failed, and nobody else, or
+// the caller gave up.
+func (f *frame) notBroughtBack(err error) error {
+	if f.parent.Err() != nil {
+		return &abort{abi.Cancelled, "the caller gave up before the module's code was back in memory"}
+	}
+	f.module.report(slog.LevelError, "a module's code was not brought back into memory", "err", err)
+	return &abort{abi.StorageUnavailable, err.Error()}
 }
 
 // leave ends what attempt has begun.
@@ -293,15 +304,21 @@ func (f *frame) failure(err error) *GuestError {
 		if first, _, _ := strings.Cut(err.Error(), "\n"); strings.HasSuffix(first, "(recovered by wazero)") {
 			err = f.bug(first, []byte(err.Error()))
 		}
-		e.Detail = trace(err.Error())
+		e.Detail = f.trace(err)
 	}
 	if e.Code == abi.GuestTrap && f.memory.refused {
 		e.Code = abi.GuestMemory
 		e.Detail += fmt.Sprintf("; more memory than %d bytes was refused before", f.memory.limit)
 	}
 	e.Message = e.Code.Sentence()
-	if e.Code == abi.GuestError {
+	switch e.Code {
+	case abi.GuestError:
 		e.Message = a.detail
+	case abi.GuestFuel, abi.GuestTimeout, abi.GuestMemory, abi.GuestStack, abi.GuestTrap:
+		e.Receipt.In = f.where(err)
+	}
+	if e.Receipt.In != "" && (aborted || e.Code == abi.GuestTimeout) { // else the trace is there
+		e.Detail += "; in " + e.Receipt.In
 	}
 	if tail := f.logs.tail(); tail != "" {
 		e.Detail += "; stderr: " + tail
@@ -309,17 +326,32 @@ func (f *frame) failure(err error) *GuestError {
 	return e
 }
 
-// trace returns the first lines of the engine's account of a trap, as one line.
-func trace(text string) string {
-	const most = 10
-	lines := strings.Split(text, "\n")
-	if len(lines) > most {
-		lines = lines[:most]
+// where names the innermost function of the guest's that had not returned.
+func (f *frame) where(err error) string {
+	for at := range f.module.code.space.Frames(err) {
+		return functionAt(at)
 	}
-	for i := range lines {
-		lines[i] = printable(strings.TrimSpace(lines[i]), 200)
+	return ""
+}
+
+func functionAt(at meter.Frame) string {
+	return strings.TrimSpace(fmt.Sprintf("func[%d] %s", at.Index, printable(at.Name, maxNameBytes)))
+}
+
+// trace returns what the engine says of a trap, with the innermost functions of the guest's that
+// had not returned, as one line.
+func (f *frame) trace(err error) string {
+	const most = 8
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	parts := []string{printable(first, 200)}
+	for at := range f.module.code.space.Frames(err) {
+		if len(parts) > most {
+			parts = append(parts, "…")
+			break
+		}
+		parts = append(parts, "in "+functionAt(at))
 	}
-	return strings.Join(lines, " | ")
+	return strings.Join(parts, " | ")
 }
 
 // bug reports a panic that is none of the guest's.

@@ -29,6 +29,11 @@ type Receipt struct {
 	// DeniedMore counts the refusals that Denied has no room for.
 	DeniedMore int `json:"denied_more,omitempty"`
 	LogBytes   int `json:"log_bytes,omitempty"`
+	// In is the function in which a guest was stopped, or failed by a trap: its index in the module as its
+	// author made it, and the name that the module's name section gives it, or under which it is exported, such as "func[1207] main.spin".
+	// The name is the guest's choice: it is escaped and cut, and for the operator, not for a model. Empty if
+	// the call ended otherwise, or no function of the guest's ran.
+	In string `json:"in,omitempty"`
 }
 
 // Bounds of the lists in a receipt. A guest chooses what it asks for, so it
@@ -36,9 +41,11 @@ type Receipt struct {
 const (
 	maxListed      = 64  // entries of Used and of Denied
 	maxListedBytes = 256 // one entry
+	maxNameBytes   = 120 // the name of a function
 )
 
-// A GuestError reports a call that did not yield a usable output.
+// A GuestError reports a call that did not yield a usable output. Its code is storage_unavailable if
+// that is the host's fault, which could not bring code back that it had: see [Config.CodeBytes].
 type GuestError struct {
 	Code    abi.Code
 	Message string // safe for a model and a client: the guest's own text for guest_error, else the code's sentence

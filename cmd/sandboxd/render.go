@@ -134,7 +134,15 @@ func receiptLine(r host.Receipt, l host.Limits) string {
 	if len(r.Used) > 0 {
 		parts = append(parts, "used "+foreign(strings.Join(r.Used, ", "), false))
 	}
-	return strings.Join(append(parts, shortDigest(r.Module)), " · ")
+	return strings.Join(stopped(append(parts, shortDigest(r.Module)), r), " · ")
+}
+
+// stopped adds where a guest was stopped to the parts of its receipt.
+func stopped(parts []string, r host.Receipt) []string {
+	if r.In == "" {
+		return parts
+	}
+	return append(parts, "in "+foreign(r.In, false))
 }
 
 // A palette colours words that already say what they mean. The zero palette

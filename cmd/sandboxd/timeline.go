@@ -224,6 +224,9 @@ func (w *runWriter) finished(c flow.CallInfo, r flow.CallResult) {
 	}
 	w.emit("tool.result", result)
 	word := string(r.Code)
+	if receipt.In != "" {
+		word = "STOPPED " + word
+	}
 	if r.Code != abi.OK {
 		word = w.p.red(word)
 	}
@@ -245,7 +248,7 @@ func receiptText(r host.Receipt) string {
 	if len(r.Denied) > 0 {
 		parts = append(parts, "DENIED "+foreign(strings.Join(r.Denied, ", "), false))
 	}
-	return strings.Join(append(parts, shortDigest(r.Module)), " · ")
+	return strings.Join(stopped(append(parts, shortDigest(r.Module)), r), " · ")
 }
 
 func orEmpty(v []verdictLine) []verdictLine {

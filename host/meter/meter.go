@@ -37,7 +37,7 @@ const (
 )
 
 // Rewrite returns the module with its work metered, as the package comment says.
-// Of its custom sections only the names of functions stay. Active data segments
+// Of its custom sections only the names of functions stay, as [Space.Frames] reads them. Active data segments
 // that lie close to each other become one, and a table without a maximum gets one,
 // so that all tables together stay within [wasmbin.MaxTableEntries]. The same
 // module gives the same bytes.
@@ -335,28 +335,6 @@ func (w *rewriter) tables() []byte {
 		out = u32(u32(out, t.Min), t.Max)
 	}
 	return out
-}
-
-// names returns the custom section that has the names of functions, which the
-// engine's account of a trap uses, or nil.
-func (w *rewriter) names() []byte {
-	if len(w.m.Custom("name")) != 1 {
-		return nil
-	}
-	var list []byte
-	kept := uint32(0)
-	for index, text := range w.m.FunctionNames() {
-		if index < uint32(w.funcCount) {
-			list = name(u32(list, w.shift(index)), text)
-			kept++
-		}
-	}
-	if kept == 0 {
-		return nil
-	}
-	list = append(u32(nil, kept), list...)
-	out := append(name(nil, "name"), 1)
-	return append(u32(out, uint32(len(list))), list...)
 }
 
 // section appends a section, unless it is nil.

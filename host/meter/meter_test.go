@@ -498,11 +498,12 @@ func TestMergeData(t *testing.T) {
 	}
 }
 
-// The names of functions stay with their functions, so a trace names the guest's.
+// The names of functions stay with their functions, so a trace names the guest's, as its author
+// numbers them; a name cannot pretend to be a frame.
 func TestNames(t *testing.T) {
 	g := guest{types: []byte{0, 2}, funcs: [][]byte{fn(0x10, 2, 0x41, 0), fn(0x00)}}
-	named, err := wasmbin.SetCustom(g.bytes(), "name", slices.Concat([]byte{0, 2, 1, 'm', 1, 16, 3},
-		[]byte("\x00\x01a"), []byte("\x01\x03run"), []byte("\x02\x05fails")))
+	named, err := wasmbin.SetCustom(g.bytes(), "name", slices.Concat([]byte{0, 2, 1, 'm', 1, 21, 2},
+		[]byte("\x00\x01a"), []byte("\x02\x0ffails\n\t.0 \"x\"()")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,8 +514,17 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.ExportedGlobal(Depth).(api.MutableGlobal).Set(10)
-	if _, err := m.ExportedFunction("run").Call(t.Context()); err == nil || !strings.Contains(err.Error(), ".fails()") || !strings.Contains(err.Error(), ".run() i32") {
-		t.Errorf("trace %v", err)
+	_, err = m.ExportedFunction("run").Call(t.Context())
+	bin, bad := wasmbin.Decode(named)
+	if err == nil || bad != nil {
+		t.Fatal(err, bad)
+	}
+	want := []Frame{{2, "fails\n\t.0 \"x\"()"}, {1, "run"}}
+	if got := slices.Collect(SpaceOf(bin).Frames(err)); !slices.Equal(got, want) {
+		t.Errorf("frames %+v, want %+v, of %v", got, want, err)
+	}
+	if got := slices.Collect(Space{}.Frames(errors.New("no trace"))); len(got) > 0 {
+		t.Errorf("frames %+v", got)
 	}
 }
 

@@ -63,6 +63,12 @@ func OpenCover(ctx context.Context, engine *host.Engine, wasm []byte, listing *g
 	return c, nil
 }
 
+// Again returns a cover of the same module whose tests have reached nothing yet. It watches
+// other tests than the receiver, at no cost of compiling.
+func (c *Cover) Again() *Cover {
+	return &Cover{code: c.code, probed: c.probed, blocks: make([]reached, len(c.blocks))}
+}
+
 // Module returns the module, whose calls are not watched: its digest and what it does and uses
 // are those of the module that was loaded.
 func (c *Cover) Module() *host.Module { return c.probed.Module(0, nil) }

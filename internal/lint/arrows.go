@@ -59,6 +59,7 @@ var rows = []row{
 	{packages: "examples/library/server", may: []string{"github.com/modelcontextprotocol/go-sdk/..."}}, // what an operator brings along
 	{packages: "examples/...", may: []string{"github.com/extism/go-pdk", "sdk/guest/...", "plugins/...", "policies/..."}},
 	{packages: "internal/...", may: []string{genai, jsonschema, yaml, "github.com/rogpeppe/go-internal/...", "github.com/modelcontextprotocol/go-sdk/...", "*"}},
+	{packages: ".ci/opa", may: []string{"github.com/open-policy-agent/opa/..."}}, // a module of its own
 	{packages: "cmd/...", may: []string{genai, jsonschema, yaml, "golang.org/x/sys/...", "github.com/spf13/cobra", "github.com/spf13/pflag", "*"}},
 }
 

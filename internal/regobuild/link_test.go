@@ -153,6 +153,13 @@ func TestBundles(t *testing.T) {
 	}
 }
 
+// TestOPAOfCI holds that CI compiles with the version that Build fetches.
+func TestOPAOfCI(t *testing.T) {
+	if mod := read(t, "../../.ci/opa/go.mod"); !bytes.Contains(mod, []byte("require github.com/open-policy-agent/opa "+OPA+"\n")) {
+		t.Errorf(".ci/opa/go.mod does not require opa %s:\n%s", OPA, mod)
+	}
+}
+
 // TestBuild runs a program in the place of opa, and looks at what it is asked and at
 // what becomes of what it says: as opa on PATH, and where that is not there as the go
 // command, which is to run the version that is pinned, for this machine.

@@ -2,10 +2,10 @@ package main_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
+	"github.com/sandboxd/sandboxd/internal/guestcode"
 	"github.com/sandboxd/sandboxd/policies"
 )
 
@@ -42,9 +43,10 @@ var unreached = map[string]string{
 	"views: if err != nil { panic(err)":                                                                                                 "the host never asks about what is no JSON",
 }
 
-// Every denial of a first-party guard stands in its own table: rows come to every line of its
-// package, and what changes a denial is noticed, or excused there with a reason. What guards
-// share, package views, is held by all tables together. The changes are those of policy test --mutate at all places
+// Every denial of a first-party guard stands in its own table. Its rows come to every line of the
+// guard's package, and those of all tables together to every line of package views, which guards share.
+// What changes a denial, in the guard or in what it shares, is noticed by the guard's table alone, or excused
+// there with a reason. The changes are those of policy test --mutate at all places
 // where one way led to denials only. With ALL_MUTANTS set all other changes are tried too,
 // which takes minutes; most of those must be noticed.
 func TestDenialsAreNoticed(t *testing.T) {
@@ -69,15 +71,14 @@ func TestDenialsAreNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tables []*authortest.Table
-	var packages []string // of each table's guard
-	excuses := map[string]string{}
 	lines := &lines{t: t, left: map[string]bool{}}
 	for excuse := range unreached {
 		lines.left[excuse] = true
 	}
+	all := os.Getenv("ALL_MUTANTS") != ""
+	denials, noticed, tried := 0, 0, 0
 	for _, g := range cover.Module().Manifest().Guards {
-		tab := table(t, g.Name)
+		tab, cover := table(t, g.Name), cover.Again()
 		if _, err := tab.Run(t.Context(), cover.Guard(g.Name), nil, func(r authortest.Result) {
 			cover.Row(authortest.TestRow{File: r.File, Name: r.Name})
 			if !r.OK {
@@ -86,24 +87,13 @@ func TestDenialsAreNoticed(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		own := strings.ReplaceAll(g.Name, "-", "")
-		tables, packages = append(tables, tab), append(packages, own)
-		lines.missed(cover, own)
-		for id, why := range tab.Equivalent {
-			excuses[id] = why
-		}
-	}
-	lines.missed(cover, "views")
-	for excuse := range lines.left {
-		t.Errorf("excuse for %q, which rows come to or which is not there", excuse)
-	}
-	all := os.Getenv("ALL_MUTANTS") != ""
-	denials, noticed, tried := 0, 0, 0
-	try := func(tables []*authortest.Table, own func(function string) bool, excused map[string]string) {
-		mutants, err := cover.Mutate(t.Context(), tables, func(m authortest.Mutant) bool { return (m.Deny || all) && own(m.Function) })
+		lines.missed(cover, strings.ReplaceAll(g.Name, "-", ""))
+		lines.share(cover)
+		mutants, err := cover.Mutate(t.Context(), []*authortest.Table{tab}, func(m authortest.Mutant) bool { return m.Deny || all })
 		if err != nil {
 			t.Fatal(err)
 		}
+		excuses := maps.Clone(tab.Equivalent)
 		for _, m := range mutants {
 			tried++
 			if m.Deny {
@@ -113,8 +103,8 @@ func TestDenialsAreNoticed(t *testing.T) {
 				noticed++
 				continue
 			}
-			text := fmt.Sprintf("%s:%d: %s: %s; row %q comes by", m.File, m.Line, m.ID, m.Change, m.Row)
-			switch _, is := excused[m.ID]; {
+			text := fmt.Sprintf("%s: %s:%d: %s: %s; row %q comes by", g.Name, m.File, m.Line, m.ID, m.Change, m.Row)
+			switch _, is := excuses[m.ID]; {
 			case is:
 				delete(excuses, m.ID)
 			case m.Deny:
@@ -123,25 +113,20 @@ func TestDenialsAreNoticed(t *testing.T) {
 				t.Log(text)
 			}
 		}
+		for id := range excuses {
+			t.Errorf("%s: excuse for %s, which does not survive", g.Name, id)
+		}
 	}
-	of := func(function string) string {
-		name, _, _ := strings.Cut(function, ".")
-		return name
+	lines.shared()
+	for excuse := range lines.left {
+		t.Errorf("excuse for %q, which rows come to or which is not there", excuse)
 	}
-	for i, tab := range tables {
-		// An entry of its settings that is removed is no change of a function.
-		try(tables[i:i+1], func(function string) bool { return function == "" || of(function) == packages[i] }, tab.Equivalent)
-	}
-	try(tables, func(function string) bool { return function != "" && !slices.Contains(packages, of(function)) }, excuses)
 	t.Logf("%d changed guards, %d of them at a denial; %d noticed", tried, denials, noticed)
-	if denials < 400 {
+	if denials < 600 {
 		t.Errorf("%d changes at denials: the guards have more", denials)
 	}
 	if noticed*100 < leastNoticed*tried {
 		t.Errorf("%d of %d changed guards noticed, want %d%%", noticed, tried, leastNoticed)
-	}
-	for id := range excuses {
-		t.Errorf("excuse for %s, which does not survive", id)
 	}
 }
 
@@ -149,25 +134,51 @@ func TestDenialsAreNoticed(t *testing.T) {
 type lines struct {
 	t    *testing.T
 	left map[string]bool // excuses that were not needed
+
+	views map[guestcode.Site]bool // lines of package views that no row came to so far; nil: no table yet
 }
 
-// missed reports the lines of a package that no row came to and that are not excused.
+// missed reports the lines of a guard's own package that no row came to and that are not excused.
 func (l *lines) missed(cover *authortest.Cover, name string) {
 	l.t.Helper()
 	for _, site := range cover.Missed() {
-		if path.Base(path.Dir(site.File)) != name {
-			continue
+		if path.Base(path.Dir(site.File)) == name {
+			l.report(name, site)
 		}
-		data, err := os.ReadFile(filepath.Join("..", name, path.Base(site.File)))
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		all := strings.Split(string(data), "\n")
-		text := strings.TrimSpace(all[max(site.Line-2, 0)]) + " " + strings.TrimSpace(all[site.Line-1])
-		excuse := name + ": " + text
-		if unreached[excuse] == "" {
-			l.t.Errorf("no row comes to %s/%s:%d: %s", name, site.Name(), site.Line, text)
-		}
-		delete(l.left, excuse)
 	}
+}
+
+// share notes which lines of package views the rows of a table did not come to.
+func (l *lines) share(cover *authortest.Cover) {
+	missed := map[guestcode.Site]bool{}
+	for _, site := range cover.Missed() {
+		if path.Base(path.Dir(site.File)) == "views" && (l.views == nil || l.views[site]) {
+			missed[site] = true
+		}
+	}
+	l.views = missed
+}
+
+// shared reports the lines of package views that no row of any table came to.
+func (l *lines) shared() {
+	l.t.Helper()
+	for site := range l.views {
+		l.report("views", site)
+	}
+}
+
+// report reports a line that no row came to, unless it is excused.
+func (l *lines) report(name string, site guestcode.Site) {
+	l.t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", name, path.Base(site.File)))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	all := strings.Split(string(data), "\n")
+	text := strings.TrimSpace(all[max(site.Line-2, 0)]) + " " + strings.TrimSpace(all[site.Line-1])
+	excuse := name + ": " + text
+	if unreached[excuse] == "" {
+		l.t.Errorf("no row comes to %s/%s:%d: %s", name, site.Name(), site.Line, text)
+	}
+	delete(l.left, excuse)
 }
