@@ -634,7 +634,7 @@ func TestLeftBehind(t *testing.T) {
 	}{
 		"no end":         {nil, "outcome_unknown: the call was interrupted and may or may not have had its effect", session.CallUnknown},
 		"given up":       {&session.CallEnd{State: session.CallUnknown, Code: "outcome_unknown"}, "outcome_unknown: the call was interrupted and may or may not have had its effect", session.CallUnknown},
-		"refused":        {&session.CallEnd{State: session.CallDenied, Code: "storage_unavailable"}, "storage_unavailable: the call could not be recorded, so it was not made", session.CallDenied},
+		"refused":        {&session.CallEnd{State: session.CallDenied, Code: "storage_unavailable"}, "storage_unavailable: the host could not record or read what the call needs, so it was not made", session.CallDenied},
 		"failed":         {&session.CallEnd{State: session.CallDone, Code: "guest_trap"}, "guest_trap: the tool stopped unexpectedly", session.CallDone},
 		"with a result":  {&session.CallEnd{State: session.CallDone, Code: "ok", Result: json.RawMessage(`{"paid":1.0}`)}, "", session.CallDone},
 		"with no result": {&session.CallEnd{State: session.CallDone, Code: "ok"}, "-", session.CallDone},

@@ -272,7 +272,7 @@ func (s failingStore) Ask(ctx context.Context, q session.Question) error {
 	return s.Store.Ask(ctx, q)
 }
 
-const notStored = "storage_unavailable: the call could not be recorded, so it was not made"
+const notStored = "storage_unavailable: the host could not record or read what the call needs, so it was not made"
 
 func TestStoreFails(t *testing.T) {
 	down := errors.New("/var/lib/db: disk full")

@@ -175,7 +175,7 @@ func TestPanics(t *testing.T) {
 		{"store, begin", func(w *world) { w.store = brokenStore{w.store, "begin"} }, "", "tool_error: the call failed", 0},
 		{"store, end", func(w *world) { w.store = brokenStore{w.store, "end"} }, "", "tool_error: the call failed", 1},
 		{"store, append", func(w *world) { w.store = brokenStore{w.store, "append"} }, "run: panic: lost it", "", 1},
-		{"audit", func(w *world) { w.cfg.Audit = brokenSink{w.audit, "call.intent"} }, "", "storage_unavailable: the call could not be recorded", 0},
+		{"audit", func(w *world) { w.cfg.Audit = brokenSink{w.audit, "call.intent"} }, "", "storage_unavailable: the host could not record or read what the call needs", 0},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {

@@ -120,11 +120,21 @@ func (f *frame) run() (err error) {
 	}()
 	if !ready {
 		if err := m.engine.bringBack(f.parent, m); err != nil {
-			return err
+			return f.notBroughtBack(err)
 		}
 	}
 	defer f.leave()
 	return f.attempt()
+}
+
+// notBroughtBack says why a call ends for which no code was there: the host failed, and nobody else, or
+// the caller gave up.
+func (f *frame) notBroughtBack(err error) error {
+	if f.parent.Err() != nil {
+		return &abort{abi.Cancelled, "the caller gave up before the module's code was back in memory"}
+	}
+	f.module.report(slog.LevelError, "a module's code was not brought back into memory", "err", err)
+	return &abort{abi.StorageUnavailable, err.Error()}
 }
 
 // leave ends what attempt has begun.

@@ -27,7 +27,7 @@ import (
 type codeCache struct {
 	root     *os.Root // of the entries
 	key      []byte
-	context  string                                             // what code depends on besides the module
+	context  string                                             // the text of what code depends on besides the module
 	tampered func(ctx context.Context, entry, why string) error // is told of every entry that is discarded
 }
 
@@ -42,24 +42,39 @@ const (
 // is part of what an entry is known by.
 const rewriterVersion = "meter 3"
 
+// A codeContext is what native code depends on besides the module that it was compiled from. Code that
+// was made in another one is not found.
+type codeContext struct {
+	engine   string // and its version
+	rewriter string // likewise
+	system   string // operating system and architecture
+	features string // of the processor
+}
+
+// contextHere returns the context of code that is made by this process with an engine.
+func contextHere(engine string) codeContext {
+	return codeContext{engine, rewriterVersion, runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprintf("%+v %+v", cpu.X86, cpu.ARM64)}
+}
+
+// text tells contexts apart.
+func (c codeContext) text() string { return fmt.Sprintf("sandboxd native code 2 %+q", c) }
+
 // openCodeCache opens or makes the cache in dir. What others own or may write is
-// refused, and so is a link: whoever can write native code owns the process. The
-// engine says which code it understands.
-func openCodeCache(dir, engine string, tampered func(ctx context.Context, entry, why string) error) (*codeCache, error) {
+// refused, and so is a link: whoever can write native code owns the process. Code of
+// other contexts than of is not seen, and stays.
+func openCodeCache(dir string, of codeContext, tampered func(ctx context.Context, entry, why string) error) (*codeCache, error) {
 	outer, err := openPrivate(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer outer.Close()
-	c := &codeCache{tampered: tampered}
+	c := &codeCache{context: of.text(), tampered: tampered}
 	if c.key, err = readKey(outer); err != nil {
 		return nil, err
 	}
 	if c.root, err = openPrivate(filepath.Join(dir, "native")); err != nil {
 		return nil, err
 	}
-	c.context = strings.Join([]string{"sandboxd native code 1", engine, "rewriter " + rewriterVersion, runtime.GOOS, runtime.GOARCH,
-		fmt.Sprint(cpu.X86, cpu.ARM64)}, "\n")
 	if err := c.sweep(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/cpu"
 )
 
 // A tamperedLog keeps what a cache reports.
@@ -30,8 +32,13 @@ func (l *tamperedLog) report(_ context.Context, entry, why string) error {
 
 func openTestCache(t *testing.T, dir, engine string) (*codeCache, *tamperedLog) {
 	t.Helper()
+	return openCacheOf(t, dir, contextHere(engine))
+}
+
+func openCacheOf(t *testing.T, dir string, of codeContext) (*codeCache, *tamperedLog) {
+	t.Helper()
 	log := &tamperedLog{}
-	c, err := openCodeCache(dir, engine, log.report)
+	c, err := openCodeCache(dir, of, log.report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +78,6 @@ func TestCodeCache(t *testing.T) {
 			t.Errorf("%s: %q %v, error %v", d.Short(), n.name, ok, err)
 		}
 	}
-	if other, _ := openTestCache(t, dir, "engine 2"); other.entry(one) == c.entry(one) {
-		t.Error("another engine would take the same entry")
-	}
 	for name, want := range map[string]os.FileMode{dir: 0o700, filepath.Dir(file): 0o700, file: 0o600, filepath.Join(dir, "key"): 0o600} {
 		if info, err := os.Stat(name); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v, want %v; error %v", name, info.Mode(), want, err)
@@ -81,6 +85,70 @@ func TestCodeCache(t *testing.T) {
 	}
 	if all := append(log.lines, more.lines...); len(all) != 0 {
 		t.Errorf("reports %q", all)
+	}
+}
+
+// Code is found by all that it depends on: where one of these is another there is none, the entry stays for whom it was made for,
+// and in the other's place it is discarded.
+func TestCodeCacheKey(t *testing.T) {
+	here := contextHere("engine 1")
+	one, two := Digest{1}, Digest{2}
+	for _, test := range []struct {
+		name   string
+		digest Digest
+		of     codeContext
+	}{
+		{"another module", two, here},
+		{"another engine", one, contextHere("engine 2")},
+		{"another rewriter", one, codeContext{here.engine, "meter 0", here.system, here.features}},
+		{"another system", one, codeContext{here.engine, here.rewriter, "plan9/mips", here.features}},
+		{"another processor", one, codeContext{here.engine, here.rewriter, here.system, "{HasSSE41:false}"}},
+		{"the same text in other places", one, codeContext{here.rewriter, here.engine, here.system, here.features}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			c, log := openCacheOf(t, dir, here)
+			file := mustPut(t, c, one, testNative(1))
+			other, more := openCacheOf(t, dir, test.of)
+			if n, ok, err := other.get(t.Context(), test.digest); ok || err != nil || n.code != nil {
+				t.Errorf("%d bytes of code, %v, error %v", len(n.code), ok, err)
+			}
+			if n, ok, err := c.get(t.Context(), one); !ok || err != nil || len(n.code) != 1000 {
+				t.Errorf("where it was made: %d bytes of code, %v, error %v", len(n.code), ok, err)
+			}
+			if all := append(log.lines, more.lines...); len(all) != 0 {
+				t.Errorf("reports %q", all)
+			}
+			moved := filepath.Join(other.root.Name(), other.entry(test.digest))
+			if err := os.Rename(file, moved); err != nil {
+				t.Fatal(err)
+			}
+			if n, ok, err := other.get(t.Context(), test.digest); ok || err != nil || n.code != nil {
+				t.Errorf("moved: %d bytes of code, %v, error %v", len(n.code), ok, err)
+			}
+			if want := []string{other.entry(test.digest) + " was not written with this key for this module"}; !slices.Equal(more.lines, want) {
+				t.Errorf("reports %q, want %q", more.lines, want)
+			}
+			if _, err := os.Lstat(moved); !os.IsNotExist(err) {
+				t.Errorf("the entry is still there: %v", err)
+			}
+		})
+	}
+}
+
+// The context of code is that of this process: its engine, the rewriter and every feature of the processor.
+func TestCodeContext(t *testing.T) {
+	here := contextHere("engine 1")
+	if here.engine != "engine 1" || here.rewriter != rewriterVersion || here.system != runtime.GOOS+"/"+runtime.GOARCH {
+		t.Errorf("context %+v", here)
+	}
+	for name, has := range map[string]*bool{"SSE4.1": &cpu.X86.HasSSE41, "BMI1": &cpu.X86.HasBMI1, "POPCNT": &cpu.X86.HasPOPCNT, "atomics": &cpu.ARM64.HasATOMICS} {
+		*has = !*has
+		other := contextHere("engine 1")
+		*has = !*has
+		if other.text() == here.text() {
+			t.Errorf("a processor that differs in %s has the same context", name)
+		}
 	}
 }
 
@@ -221,7 +289,7 @@ func TestCodeCacheShared(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range caches {
 		wg.Go(func() {
-			c, err := openCodeCache(dir, "engine 1", log.report)
+			c, err := openCodeCache(dir, contextHere("engine 1"), log.report)
 			if err != nil {
 				t.Error(err)
 				return

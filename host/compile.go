@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/tetratelabs/wazero"
@@ -87,9 +86,7 @@ type compiler struct {
 	denied   denials
 	log      *slog.Logger
 	work     string // the private directory of this process
-	handover string // below work: where the engine looks for code
-
-	reading sync.Mutex // held by who uses handover
+	handover *handover
 }
 
 // openCompiler opens a compiler and its runtime.
@@ -112,8 +109,8 @@ func openCompiler(ctx context.Context, cfg Config, log *slog.Logger) (c *compile
 		return c, err
 	}
 	if cfg.Cache != "" && compiles {
-		engine := engineVersion() + " " + filepath.Base(c.handover)
-		if c.cache, err = openCodeCache(cfg.Cache, engine, reporter(cfg.Audit, log)); err != nil {
+		engine := engineVersion() + " " + filepath.Base(c.handover.dir)
+		if c.cache, err = openCodeCache(cfg.Cache, contextHere(engine), reporter(cfg.Audit, log)); err != nil {
 			return c, fmt.Errorf("compilation cache: %w", err)
 		}
 	}
@@ -153,7 +150,8 @@ func (c *compiler) openWork() error {
 	if c.engine, err = wazero.NewCompilationCacheWithDir(code); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
-	c.handover, err = only(code)
+	dir, err := only(code)
+	c.handover = newHandover(dir)
 	return err
 }
 
@@ -226,7 +224,7 @@ func (c *compiler) compile(ctx context.Context, of Digest, code []byte) (made, e
 		return m, err
 	}
 	if !c.jailed {
-		return c.compileHere(of, from, code)
+		return c.compileHere(ctx, of, from, code)
 	}
 	if err := c.denied.check(of, from); err != nil {
 		return made{}, err
@@ -239,7 +237,7 @@ func (c *compiler) compile(ctx context.Context, of Digest, code []byte) (made, e
 	if err := c.keep(of, from, n); err != nil {
 		return made{}, err
 	}
-	return c.read(of, n, code)
+	return c.read(ctx, of, n, code)
 }
 
 // cached returns the code of a module that the cache has, or none. It needs no turn.
@@ -254,7 +252,7 @@ func (c *compiler) cached(ctx context.Context, of, from Digest, code []byte) (ma
 	if !ok {
 		return made{}, nil
 	}
-	m, err := c.read(of, n, code)
+	m, err := c.read(ctx, of, n, code)
 	if errors.Is(err, errNotRead) {
 		return made{}, nil // another version of the engine knows it by another name: the entry is written anew
 	}
@@ -338,18 +336,20 @@ func (c *compiler) compileInChild(ctx context.Context, of, from Digest, code []b
 // read has the engine read code that was made or checked before. The context has
 // ended and there are two workers, of whom each looks at it first: so the engine
 // takes the code or fails, and never compiles.
-func (c *compiler) read(of Digest, n native, code []byte) (m made, err error) {
+func (c *compiler) read(ctx context.Context, of Digest, n native, code []byte) (m made, err error) {
 	defer c.recovered(of, &err)
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	file := filepath.Join(c.handover, n.name)
+	if err := c.handover.take(ctx, n.name); err != nil {
+		return m, fmt.Errorf("module %s: %w", of.Short(), err)
+	}
+	defer c.handover.give(n.name)
+	file := filepath.Join(c.handover.dir, n.name)
 	if err := os.WriteFile(file, n.code, 0o600); err != nil {
 		return m, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
 	}
 	defer os.Remove(file)
-	ctx, cancel := context.WithCancel(context.Background())
+	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	compiled, err := c.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, 2), code)
+	compiled, err := c.runtime.CompileModule(experimental.WithCompilationWorkers(ended, 2), code)
 	if errors.Is(err, context.Canceled) {
 		return m, fmt.Errorf("module %s: compiling: %w", of.Short(), errNotRead)
 	}
@@ -360,10 +360,12 @@ func (c *compiler) read(of Digest, n native, code []byte) (m made, err error) {
 }
 
 // compileHere compiles a module in this process.
-func (c *compiler) compileHere(of, from Digest, code []byte) (m made, err error) {
+func (c *compiler) compileHere(ctx context.Context, of, from Digest, code []byte) (m made, err error) {
 	defer c.recovered(of, &err)
-	compiled, n, err := c.own(code)
+	compiled, n, err := c.own(ctx, code)
 	switch {
+	case compiled == nil && ctx.Err() != nil:
+		return m, fmt.Errorf("module %s: %w", of.Short(), err)
 	case compiled == nil:
 		return m, malformed(of, err.Error())
 	case err != nil:
@@ -377,18 +379,20 @@ func (c *compiler) compileHere(of, from Digest, code []byte) (m made, err error)
 
 // own compiles a module in this process. There is no native code of what the engine has in memory, and
 // where it interprets.
-func (c *compiler) own(code []byte) (compiled wazero.CompiledModule, n native, err error) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
+func (c *compiler) own(ctx context.Context, code []byte) (compiled wazero.CompiledModule, n native, err error) {
+	if err := c.handover.takeAll(ctx); err != nil {
+		return nil, n, err
+	}
+	defer c.handover.giveAll()
 	if compiled, err = c.runtime.CompileModule(context.Background(), code); err != nil {
 		return nil, n, err
 	}
-	n, err = readNative(c.handover)
+	n, err = readNative(c.handover.dir)
 	if errors.Is(err, errNoNative) {
 		return compiled, n, nil
 	}
 	if err == nil {
-		err = os.Remove(filepath.Join(c.handover, n.name))
+		err = os.Remove(filepath.Join(c.handover.dir, n.name))
 	}
 	return compiled, n, err
 }

@@ -88,7 +88,7 @@ func TestCompileInChild(t *testing.T) {
 		t.Errorf("sum %d, want 190", sum)
 	}
 	for _, e := range []*Engine{first, second} {
-		if files := names(t, e.compiler.handover); len(files) != 0 {
+		if files := names(t, e.compiler.handover.dir); len(files) != 0 {
 			t.Errorf("files %q are left", files)
 		}
 		if files := names(t, e.compiler.work); !slices.Equal(files, []string{"code", filepath.Base(e.compiler.sourceFile(m.code.source))}) {

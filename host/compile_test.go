@@ -67,7 +67,7 @@ func TestInProcess(t *testing.T) {
 		}
 		var out struct{}
 		succeeds(t, m, &Call{Export: "call"}, &out)
-		if files := names(t, e.compiler.handover); len(files) != 0 {
+		if files := names(t, e.compiler.handover.dir); len(files) != 0 {
 			t.Errorf("files %q are left", files)
 		}
 		work := e.compiler.work

@@ -34,7 +34,7 @@ type Config struct {
 	// 1 GiB. Past it goes the code that was not called for longest and that no call has, with its
 	// images; code that calls have stays, however much it is. The module stays: its next call reads
 	// the code from Cache again, or without one compiles it again, which takes as long as a load and
-	// ends with the context of the call.
+	// ends with the context of the call. A call whose code does not come back ends with storage_unavailable.
 	CodeBytes int64
 	// Logger gets what only the operator should know, such as a bug in a host
 	// function. Nil is silent. Guests never write to it.
@@ -59,7 +59,7 @@ type Engine struct {
 	pool   pool
 	parked parking
 
-	moving sync.Mutex // held by who brings code into memory or takes it away
+	moving chan struct{} // holds one token of who puts code into memory or takes it away
 
 	mu      sync.Mutex
 	modules map[Digest]weak.Pointer[Module] // nil once closed
@@ -71,8 +71,8 @@ type Engine struct {
 // called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit,
-		judging: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		pool:    newPool(), parked: newParking(), modules: map[Digest]weak.Pointer[Module]{},
+		judging: make(chan struct{}, runtime.GOMAXPROCS(0)), moving: make(chan struct{}, 1),
+		pool: newPool(), parked: newParking(), modules: map[Digest]weak.Pointer[Module]{},
 		codes: codeList{most: cmp.Or(cfg.CodeBytes, defaultCodeBytes), codes: map[Digest]*code{}}}
 	if cfg.CodeBytes < 0 {
 		return nil, fmt.Errorf("engine: CodeBytes is %d, want none or more", cfg.CodeBytes)
@@ -93,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := installMeter(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: %w", err), e.Close())
 	}
-	if e.blocks, _, err = e.compiler.own(meter.BlocksModule()); err != nil {
+	if e.blocks, _, err = e.compiler.own(ctx, meter.BlocksModule()); err != nil {
 		return nil, errors.Join(fmt.Errorf("meter: module of blocks: %w", err), e.Close())
 	}
 	for name, funcs := range hostModules {

@@ -28,6 +28,8 @@ type code struct {
 	images map[profile]*image // belongs to the engine's pool
 	spot   uint32             // where its instances park
 	space  meter.Space        // of the author's functions
+	// bringing holds one token of the call that brings it back into memory.
+	bringing chan struct{}
 	residency
 }
 

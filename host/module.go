@@ -386,7 +386,7 @@ func (m *Module) compile(ctx context.Context, bin *wasmbin.Module) (made made, e
 		return made, &RejectError{m.digest, []Reason{{abi.ModuleMalformed, err.Error()}}}
 	}
 	c := &code{engine: m.engine, source: sha256.Sum256(rewritten), memory: len(bin.Memories) == 1, start: bin.Start,
-		windows: meter.HasWindows(bin), space: meter.SpaceOf(bin)}
+		windows: meter.HasWindows(bin), space: meter.SpaceOf(bin), bringing: make(chan struct{}, 1)}
 	for i, t := range bin.Globals {
 		if t.Mutable && t.Type.Number() {
 			c.globals = append(c.globals, meter.Global(i))

@@ -109,14 +109,22 @@ func (e *Engine) unpark(of *code) {
 // trim closes what waits for too long, parked or idle: calls that find a parked instance do not come by the pool.
 func (e *Engine) trim(now time.Time) {
 	e.parked.each(func(spot *atomic.Pointer[instance]) {
-		if inst := spot.Swap(nil); inst != nil && (now.Sub(inst.since) > e.pool.maxIdleTime || !spot.CompareAndSwap(nil, inst)) {
-			e.end(inst)
+		if inst := spot.Swap(nil); inst != nil {
+			e.putBack(spot, inst, now)
 		}
 	})
-	if e.parked.closed.Load() { // meanwhile: what was put back is not seen by Close
-		e.unpark(nil)
-	}
 	e.pool.trim(now)
+}
+
+// putBack parks an instance again that was taken out of a spot to be looked at, unless it waits for too long or the spot is taken.
+func (e *Engine) putBack(spot *atomic.Pointer[instance], inst *instance, now time.Time) {
+	if now.Sub(inst.since) > e.pool.maxIdleTime || !spot.CompareAndSwap(nil, inst) {
+		e.end(inst)
+		return
+	}
+	if e.parked.closed.Load() { // meanwhile: Close, which has ended what was parked, did not see it
+		e.end(spot.Swap(nil))
+	}
 }
 
 func (p *parking) each(do func(spot *atomic.Pointer[instance])) {

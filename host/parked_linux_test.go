@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,35 @@ func TestParkedInClosed(t *testing.T) {
 	f.park(f.parked, f.parked.since)
 	if m.code.calls != 0 || e.pool.idle != 1 {
 		t.Errorf("%d calls run and %d instances wait, want 0 and 1", m.code.calls, e.pool.idle)
+	}
+}
+
+// An instance that is looked at while the engine is closed is not parked again: Close has ended what was parked by then, and waits
+// for all that are.
+func TestParkedIsTrimmedBesideClose(t *testing.T) {
+	e, m := loadImaged(t)
+	if _, err := m.Call(t.Context(), &Call{Export: "call"}); err != nil {
+		t.Fatal(err)
+	}
+	var looked *atomic.Pointer[instance]
+	var inst *instance
+	e.parked.each(func(spot *atomic.Pointer[instance]) { // as trim does
+		if out := spot.Swap(nil); out != nil {
+			looked, inst = spot, out
+		}
+	})
+	if inst == nil {
+		t.Fatal("nothing is parked")
+	}
+	e.parked.closed.Store(true) // as Close does
+	e.unpark(nil)
+	if m.code.calls != 1 {
+		t.Fatalf("%d calls run, want the one of the instance that is looked at", m.code.calls)
+	}
+	e.putBack(looked, inst, inst.since)
+	if m.code.calls != 0 || e.pool.idle != 1 || looked.Load() != nil {
+		t.Errorf("%d calls run and %d instances wait, want 0 and 1", m.code.calls, e.pool.idle)
+		e.unpark(nil) // else nobody closes the engine
 	}
 }
 

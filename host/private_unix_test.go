@@ -38,7 +38,7 @@ func TestCodeCacheRefuses(t *testing.T) {
 			if err := test.do(dir); err != nil {
 				t.Fatal(err)
 			}
-			again, err := openCodeCache(dir, "engine 1", log.report)
+			again, err := openCodeCache(dir, contextHere("engine 1"), log.report)
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("error %v, want %q", err, test.want)

@@ -44,7 +44,8 @@ const (
 	maxNameBytes   = 120 // the name of a function
 )
 
-// A GuestError reports a call that did not yield a usable output.
+// A GuestError reports a call that did not yield a usable output. Its code is storage_unavailable if
+// that is the host's fault, which could not bring code back that it had: see [Config.CodeBytes].
 type GuestError struct {
 	Code    abi.Code
 	Message string // safe for a model and a client: the guest's own text for guest_error, else the code's sentence

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -14,7 +15,7 @@ import (
 // defaultCodeBytes is [Config.CodeBytes] where it is zero.
 const defaultCodeBytes = 1 << 30
 
-// A codeList is what an engine knows of the code that is in memory. Who brings code there, or takes it
+// A codeList is what an engine knows of the code that is in memory. Who puts code there, or takes it
 // away, holds the engine's moving for that; fields belong to its mu.
 type codeList struct {
 	most  int64            // bytes
@@ -59,51 +60,46 @@ func (e *Engine) leaveSince(c *code, since time.Time) {
 	e.running.Done()
 }
 
-// bringBack brings the code of a module into memory. What the cache has needs no turn to compile.
+// bringBack brings the code of a module into memory. One call does it for all that wait for the same
+// code, and those of other codes do not wait for it. It ends with ctx; any other error is a failure of
+// the host's, since the code was compiled before.
 func (e *Engine) bringBack(ctx context.Context, m *Module) error {
 	fail := func(err error) error { return fmt.Errorf("module %s: bringing code back: %w", m.digest.Short(), err) }
-	if done, err := e.readBack(ctx, m); err != nil {
-		return fail(err)
-	} else if done {
-		return nil
+	select {
+	case m.code.bringing <- struct{}{}:
+		defer func() { <-m.code.bringing }()
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
 	}
-	// A call waits behind the loads of a tenant, but is none of them: what others load does not make it fail.
-	if err := e.compile.wait(ctx, m.tenant, math.MaxInt); err != nil {
-		return fail(err)
-	}
-	defer e.compile.give()
 	if e.isResident(m.code) {
 		return nil
 	}
-	source, err := e.compiler.source(m.code.source)
+	made, err := e.makeAgain(ctx, m)
+	if err == nil {
+		err = e.settle(ctx, m.code, made)
+	}
 	if err != nil {
 		return fail(err)
 	}
-	made, err := e.compiler.compile(ctx, m.digest, source)
-	if err != nil {
-		return fail(err)
-	}
-	e.moving.Lock()
-	defer e.moving.Unlock()
-	return e.settle(ctx, m.code, made)
+	return nil
 }
 
-// readBack is bringBack as far as the cache goes.
-func (e *Engine) readBack(ctx context.Context, m *Module) (done bool, err error) {
-	e.moving.Lock()
-	defer e.moving.Unlock()
-	if e.isResident(m.code) || e.compiler.cache == nil {
-		return e.isResident(m.code), nil
-	}
+// makeAgain reads the code of a module from the cache, which needs no turn to compile, or compiles it
+// again.
+func (e *Engine) makeAgain(ctx context.Context, m *Module) (made, error) {
 	source, err := e.compiler.source(m.code.source)
 	if err != nil {
-		return false, err
+		return made{}, err
 	}
-	made, err := e.compiler.cached(ctx, m.digest, m.code.source, source)
-	if made.compiled == nil || err != nil {
-		return false, err
+	if made, err := e.compiler.cached(ctx, m.digest, m.code.source, source); made.compiled != nil || err != nil {
+		return made, err
 	}
-	return true, e.settle(ctx, m.code, made)
+	// A call waits behind the loads of a tenant, but is none of them: what others load does not make it fail.
+	if err := e.compile.wait(ctx, m.tenant, math.MaxInt); err != nil {
+		return made{}, err
+	}
+	defer e.compile.give()
+	return e.compiler.compile(ctx, m.digest, source)
 }
 
 func (e *Engine) isResident(c *code) bool {
@@ -112,18 +108,36 @@ func (e *Engine) isResident(c *code) bool {
 	return c.compiled != nil
 }
 
-// settle gives a code its place in memory, and takes others away for it. The caller holds moving.
+// move begins to bring code into memory or to take it away, unless ctx ends before; the caller ends it
+// with moved.
+func (e *Engine) move(ctx context.Context) error {
+	select {
+	case e.moving <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("engine: waiting for other code to be moved: %w", context.Cause(ctx))
+	}
+}
+
+func (e *Engine) moved() { <-e.moving }
+
+// settle gives a code, which is not there yet, its place in memory, and takes others away for it. Unless
+// it does, what was made is closed.
 func (e *Engine) settle(ctx context.Context, c *code, made made) error {
+	if err := e.move(ctx); err != nil {
+		return errors.Join(err, made.compiled.Close(context.WithoutCancel(ctx)))
+	}
+	defer e.moved()
+	return e.place(c, made)
+}
+
+// place is settle for who moves code. What it began it ends, whoever gave up.
+func (e *Engine) place(c *code, made made) error {
+	ctx := context.Background()
 	e.mu.Lock()
-	twice := c.compiled != nil // somebody else was quicker
-	if !twice {
-		c.compiled, c.bytes = made.compiled, made.bytes()
-		e.codes.bytes += c.bytes
-	}
+	c.compiled, c.bytes = made.compiled, made.bytes()
+	e.codes.bytes += c.bytes
 	e.mu.Unlock()
-	if twice {
-		return made.compiled.Close(ctx)
-	}
 	e.unpark(nil)
 	for {
 		away, compiled, orphan := e.choose(c)
@@ -184,16 +198,20 @@ func (e *Engine) sharedCode(from Digest) *code {
 
 // newCode makes code known under its digest, and gives it its place in memory.
 func (e *Engine) newCode(ctx context.Context, from Digest, c *code, made made) error {
-	if err := e.compiler.keepSource(c.source, made.source); err != nil {
-		return err
+	err := e.move(ctx)
+	if err == nil {
+		defer e.moved()
+		// Now, since the source of code that is taken away goes, and may be the same.
+		err = e.compiler.keepSource(c.source, made.source)
 	}
-	e.moving.Lock()
-	defer e.moving.Unlock()
+	if err != nil {
+		return errors.Join(err, made.compiled.Close(context.WithoutCancel(ctx)))
+	}
 	e.mu.Lock()
 	c.modules = 1
 	e.codes.codes[from] = c
 	e.mu.Unlock()
-	return e.settle(ctx, c, made)
+	return e.place(c, made)
 }
 
 // hold makes a module known as long as somebody has it. The caller holds mu.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/host/jail"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -276,29 +277,236 @@ func TestCloseWaitsForCode(t *testing.T) {
 	}
 }
 
-// TestSourceTampered: code is brought back from what was written, or not at all.
-func TestSourceTampered(t *testing.T) {
-	e, _ := openOn(t, Config{CodeBytes: 1})
-	m, err := e.Load(t.Context(), saying(t, 1))
+// loadAway returns two modules of one engine, of which the first is the one whose code is not in memory.
+func loadAway(t *testing.T, e *Engine) (away, other *Module) {
+	t.Helper()
+	var all [2]*Module
+	for i := range all {
+		m, err := e.Load(t.Context(), saying(t, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = m
+	}
+	if e.isResident(all[0].code) {
+		t.Fatal("the code of both is in memory")
+	}
+	return all[0], all[1]
+}
+
+// spoil changes the entry that the cache has of a module.
+func spoil(t *testing.T, e *Engine, m *Module) (entry string) {
+	t.Helper()
+	entry = e.compiler.cache.entry(m.code.source)
+	truncate(t, filepath.Join(e.compiler.cache.root.Name(), entry), header)
+	return entry
+}
+
+// TestCodeIsNotBroughtBack: that the host cannot get code back that it had is no failure of the guest's,
+// and the operator reads what it was.
+func TestCodeIsNotBroughtBack(t *testing.T) {
+	remove := func(t *testing.T, file string) {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	child := func(e *Engine, err error) {
+		e.compiler.run = func(context.Context, jail.Limits, string, []byte) (string, error) { return "", err }
+	}
+	for _, c := range []struct {
+		name  string
+		cache bool
+		sink  audit.Sink
+		spoil func(t *testing.T, e *Engine, away, other *Module)
+		why   string
+	}{
+		{name: "source is gone", spoil: func(t *testing.T, e *Engine, away, _ *Module) { remove(t, e.compiler.sourceFile(away.code.source)) },
+			why: "no such file"},
+		{name: "source is another's", spoil: func(t *testing.T, e *Engine, away, other *Module) {
+			data, err := os.ReadFile(e.compiler.sourceFile(other.code.source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			overwrite(t, e.compiler.sourceFile(away.code.source), data)
+		}, why: "is not what was written"},
+		{name: "cache cannot be read", cache: true, spoil: func(t *testing.T, e *Engine, _, _ *Module) {
+			if err := e.compiler.cache.close(); err != nil {
+				t.Fatal(err)
+			}
+		}, why: "compilation cache: "},
+		{name: "cache cannot be written", cache: true, spoil: func(t *testing.T, e *Engine, away, _ *Module) {
+			spoil(t, e, away)
+			run := e.compiler.run
+			e.compiler.run = func(ctx context.Context, l jail.Limits, dir string, in []byte) (string, error) {
+				defer e.compiler.cache.close()
+				return run(ctx, l, dir, in)
+			}
+		}, why: "compilation cache: "},
+		{name: "discarded and not audited", cache: true, sink: sinkFunc(func(context.Context, audit.Record) error { return errors.New("disk full") }),
+			spoil: func(t *testing.T, e *Engine, away, _ *Module) { spoil(t, e, away) }, why: "disk full"},
+		{name: "handover is gone", cache: true, spoil: func(t *testing.T, e *Engine, _, _ *Module) { remove(t, e.compiler.handover.dir) },
+			why: "no such file"},
+		{name: "no child", spoil: func(_ *testing.T, e *Engine, _, _ *Module) { child(e, errors.New("fork: no processes")) }, why: "fork: no processes"},
+		{name: "child is stopped", spoil: func(_ *testing.T, e *Engine, _, _ *Module) { e.compiler.limits = noTime }, why: "time reached the limit"},
+		{name: "child crashes", spoil: func(_ *testing.T, e *Engine, _, _ *Module) { child(e, &jail.CrashError{State: "exit status 2"}) },
+			why: "the compiler failed"},
+	} {
+		for _, kind := range []abi.Kind{abi.KindTool, abi.KindGuard} {
+			t.Run(c.name+" for a "+string(kind), func(t *testing.T) {
+				cfg := Config{CodeBytes: 1, Audit: c.sink}
+				if c.cache {
+					cfg.Cache = t.TempDir()
+				}
+				e, log := openOn(t, cfg)
+				away, other := loadAway(t, e)
+				c.spoil(t, e, away, other)
+				failure := fails(t, away, &Call{Kind: kind, Export: "call"}, abi.StorageUnavailable)
+				if !strings.HasPrefix(failure.Detail, "module "+away.digest.Short()+": bringing code back: ") || !strings.Contains(failure.Detail, c.why) {
+					t.Errorf("detail %q, want %q in it", failure.Detail, c.why)
+				}
+				if failure.Message != abi.StorageUnavailable.Sentence() {
+					t.Errorf("message %q", failure.Message)
+				}
+				if text := log.String(); !strings.Contains(text, "was not brought back") || !strings.Contains(text, away.digest.Short()) || !strings.Contains(text, c.why) {
+					t.Errorf("log %s", text)
+				}
+				if away.code.calls != 0 {
+					t.Errorf("%d calls are left", away.code.calls)
+				}
+				says(t, other, 1)
+			})
+		}
+	}
+}
+
+type sinkFunc func(context.Context, audit.Record) error
+
+func (f sinkFunc) Append(ctx context.Context, r audit.Record) error { return f(ctx, r) }
+
+// TestBringingBackIsWaitedFor: while the code of one module is on its way, calls of others have theirs, and who waits for it
+// may give up.
+func TestBringingBackIsWaitedFor(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	e, _ := openOn(t, Config{Cache: t.TempDir(), CodeBytes: 1, Audit: sinkFunc(func(context.Context, audit.Record) error {
+		close(began)
+		<-release
+		return nil
+	})})
+	away, other := loadAway(t, e)
+	third, err := e.Load(t.Context(), saying(t, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := e.Load(t.Context(), saying(t, 2))
-	if err != nil {
+	spoil(t, e, away)
+	call := func(ctx context.Context, end chan<- error) {
+		_, err := away.Call(ctx, &Call{Export: "call"})
+		end <- err
+	}
+	cancelled := func(err error) {
+		t.Helper()
+		if failure, ok := errors.AsType[*GuestError](err); !ok || failure.Code != abi.Cancelled {
+			t.Errorf("error %v, want %s", err, abi.Cancelled)
+		}
+	}
+	first := make(chan error, 1)
+	go call(t.Context(), first)
+	<-began
+
+	ctx, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go call(ctx, second)
+	until(t, "the second call does not begin", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return away.code.calls == 2
+	})
+	says(t, other, 1) // which is not in memory either
+	says(t, third, 2)
+	says(t, other, 1)
+	cancel()
+	cancelled(<-second)
+	late, end := context.WithDeadline(t.Context(), time.Now())
+	defer end()
+	_, err = away.Call(late, &Call{Export: "call"})
+	cancelled(err)
+	select {
+	case err := <-first:
+		t.Errorf("the first call ended: %v", err)
+	default:
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	says(t, away, 0)
+}
+
+// TestBringingBackTogether: the code of two modules is brought back at the same time.
+func TestBringingBackTogether(t *testing.T) {
+	var both sync.WaitGroup
+	both.Add(2)
+	e, _ := openOn(t, Config{Cache: t.TempDir(), CodeBytes: 1, Audit: sinkFunc(func(context.Context, audit.Record) error {
+		both.Done()
+		met := make(chan struct{})
+		go func() {
+			both.Wait()
+			close(met)
+		}()
+		select {
+		case <-met:
+			return nil
+		case <-time.After(10 * time.Second):
+			return errors.New("the other does not come")
+		}
+	})})
+	var all []*Module
+	for i := range 3 {
+		m, err := e.Load(t.Context(), saying(t, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	var wg sync.WaitGroup
+	for i, m := range all[:2] {
+		spoil(t, e, m)
+		wg.Go(func() {
+			if reply, err := m.Call(t.Context(), &Call{Export: "call"}); err != nil || string(reply.Output) != fmt.Sprint(i) {
+				t.Errorf("module %d: reply %v, error %v", i, reply, err)
+			}
+		})
+	}
+	wg.Wait()
+	held(t, e)
+}
+
+// TestMovingIsWaitedFor: who may not put code into memory yet may give up, and leaves nothing behind.
+func TestMovingIsWaitedFor(t *testing.T) {
+	e, _ := openOn(t, Config{Cache: t.TempDir(), CodeBytes: 1})
+	away, _ := loadAway(t, e)
+	if err := e.move(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(e.compiler.sourceFile(other.code.source))
-	if err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := away.Call(ctx, &Call{Export: "call"})
+		ended <- err
+	}()
+	until(t, "the call does not begin", func() bool { return len(away.code.bringing) == 1 })
+	cancel()
+	if failure, ok := errors.AsType[*GuestError](<-ended); !ok || failure.Code != abi.Cancelled {
+		t.Errorf("error %v, want %s", failure, abi.Cancelled)
 	}
-	if err := os.WriteFile(e.compiler.sourceFile(m.code.source), data, 0o600); err != nil {
-		t.Fatal(err)
+	_, err := e.Load(ctx, saying(t, 2))
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("load: error %v, want %v", err, context.Canceled)
 	}
-	failure := fails(t, m, &Call{Export: "call"}, abi.GuestTrap)
-	if !strings.Contains(failure.Detail, "is not what was written") || strings.Contains(failure.Message, filepath.Base(e.compiler.work)) {
-		t.Errorf("detail %q, message %q", failure.Detail, failure.Message)
+	e.moved()
+	if n, _ := held(t, e); n != 1 || len(e.codes.codes) != 2 {
+		t.Errorf("%d codes, %d of them in memory; want 2 and 1", len(e.codes.codes), n)
 	}
-	says(t, other, 2)
+	says(t, away, 0)
 }
 
 // TestDescribeFor: who has a module described waits in the line of its own tenant.

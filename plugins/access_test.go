@@ -235,7 +235,7 @@ func TestDeniedAndNotAudited(t *testing.T) {
 		t.Fatal(err)
 	}
 	z.agent.Tools = plugin.Tools()
-	if got := response(t, z.calls(call("c1", "tool", `{}`)), "c1"); got != errorText("storage_unavailable: the call could not be recorded, so it was not made") {
+	if got := response(t, z.calls(call("c1", "tool", `{}`)), "c1"); got != errorText("storage_unavailable: the host could not record or read what the call needs, so it was not made") {
 		t.Errorf("the model reads %s", got)
 	}
 }

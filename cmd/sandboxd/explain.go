@@ -55,7 +55,7 @@ var meanings = map[abi.Code]meaning{
 	abi.ConfirmationMismatch: {"The answer is about other arguments than the question.", "sandboxd confirm show APP QUESTION, then answer what it shows"},
 	abi.BudgetExhausted:      {"The run has used what it may: steps, calls or time.", "agent.limits in " + app.FileName},
 	abi.OutcomeUnknown:       {"The call was interrupted. It may have had its effect, so it is not made again.", "look at the other side, then decide"},
-	abi.StorageUnavailable:   {"What was about to happen could not be written down, so it did not.", "look at the disk and the store; sandboxd audit verify APP looks at the log"},
+	abi.StorageUnavailable:   {"What was about to happen could not be written down, or what it needs not be read, so it did not. The host failed, and no guest.", "look at the disk, the store and the log of the process; sandboxd audit verify APP looks at the log"},
 	abi.ToolError:            {"A tool of the host failed, or the model named one that there is not.", "sandboxd config print APP shows the tools of each agent; the cause is in the records above"},
 	abi.ConfigInvalid:        {"A file says what it cannot mean. The line is named.", "sandboxd config check APP"},
 	abi.CapabilityInvalid:    {"A capability is not written as one is.", "sandboxd help grants"},

@@ -50,8 +50,8 @@ const (
 	Forbidden            Code = "forbidden" // somebody may not do what they ask for
 	BudgetExhausted      Code = "budget_exhausted"
 	OutcomeUnknown       Code = "outcome_unknown"
-	StorageUnavailable   Code = "storage_unavailable"
-	ToolError            Code = "tool_error" // a native tool failed, or the model named a tool that does not exist
+	StorageUnavailable   Code = "storage_unavailable" // the host could not write or read what it had to: its own failure
+	ToolError            Code = "tool_error"          // a native tool failed, or the model named a tool that does not exist
 	ConfigInvalid        Code = "config_invalid"
 	CapabilityInvalid    Code = "capability_invalid"
 	Usage                Code = "usage"
@@ -86,7 +86,7 @@ var sentences = map[Code]string{
 	ConfirmationRejected: "a person rejected the call",
 	BudgetExhausted:      "the run used up its budget",
 	OutcomeUnknown:       "the call was interrupted and may or may not have had its effect",
-	StorageUnavailable:   "the call could not be recorded, so it was not made",
+	StorageUnavailable:   "the host could not record or read what the call needs, so it was not made",
 	Cancelled:            "the call was cancelled",
 	ModuleABI:            "the tool is not usable",
 }
