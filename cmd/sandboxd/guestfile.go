@@ -66,6 +66,9 @@ func importError(name string, data []byte, err error) error {
 		c.What = name + ": " + c.What
 		return c
 	}
+	if refused, ok := errors.AsType[*host.RejectError](err); ok && len(refused.Reasons) > 1 {
+		return &commandError{What: name + ": " + app.AllReasons(refused), Code: refused.Reasons[0].Code, Exit: exitNotDone}
+	}
 	return moduleError(name, data, err)
 }
 
