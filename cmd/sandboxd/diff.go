@@ -127,10 +127,10 @@ func (d *differ) tools(old, new *abi.Manifest) {
 			d.replace(what, toolWords(o), toolWords(t), trusts(o) < trusts(t) || o.Confirm && !t.Confirm)
 		}
 		if o.Description != t.Description {
-			d.replace(what+" description", o.Description, t.Description, false)
+			d.replace(what+" description", o.Description, t.Description, true) // a model acts by it
 		}
-		d.schema(what+" input", o.Input, t.Input)
-		d.schema(what+" output", o.Output, t.Output)
+		d.schema(what+" input", o.Input, t.Input, true)
+		d.schema(what+" output", o.Output, t.Output, true)
 	}
 	for _, o := range old.Tools {
 		if _, gone := had[o.Name]; gone {
@@ -141,8 +141,8 @@ func (d *differ) tools(old, new *abi.Manifest) {
 
 // schema compares two schemas; none lets everything through. Which of two lets more
 // through is not decided here, so every change counts as wider, except to a first
-// schema, or of the texts in one.
-func (d *differ) schema(what string, old, new json.RawMessage) {
+// schema, or of the texts in one if no model reads them.
+func (d *differ) schema(what string, old, new json.RawMessage, read bool) {
 	if string(old) == string(new) {
 		return
 	}
@@ -150,7 +150,7 @@ func (d *differ) schema(what string, old, new json.RawMessage) {
 		d.replace(what, string(old), "anything", true)
 		return
 	}
-	d.replace(what, string(old), string(new), len(old) > 0 && !reflect.DeepEqual(withoutTexts(old), withoutTexts(new)))
+	d.replace(what, string(old), string(new), len(old) > 0 && (read || !reflect.DeepEqual(withoutTexts(old), withoutTexts(new))))
 }
 
 // withoutTexts returns a schema without what is only for readers.
@@ -220,8 +220,8 @@ func (d *differ) guards(old, new *abi.Manifest) {
 	d.sets("guard rewrites", list(old, rewrites), list(new, rewrites), true)
 	for _, g := range new.Guards {
 		for _, o := range old.Guards {
-			if o.Name == g.Name && string(o.Settings) != string(g.Settings) {
-				d.replace("guard "+g.Name+": settings", string(o.Settings), string(g.Settings), false)
+			if o.Name == g.Name {
+				d.schema("guard "+g.Name+": settings", o.Settings, g.Settings, false)
 			}
 		}
 	}

@@ -13,7 +13,8 @@ func TestDiffWidens(t *testing.T) {
 		return &abi.Manifest{Name: "m", Version: "1", Requests: []string{"http GET api.example.com/v1/*"},
 			Tools: []abi.Tool{{Name: "t", Effects: abi.Idempotent, Confirm: true},
 				{Name: "s", Input: []byte(`{"type":"object","properties":{"a":{"type":"string"}}}`), Output: []byte(`{"type":"number"}`)}},
-			Guards: []abi.Guard{{Name: "g", Phases: []abi.Phase{abi.PhaseCall, abi.PhaseResult}}}}
+			Guards: []abi.Guard{{Name: "g", Phases: []abi.Phase{abi.PhaseCall, abi.PhaseResult}, Settings: []byte(`{"type":"object","properties":{"n":{"type":"number"}}}`)},
+				{Name: "h", Phases: []abi.Phase{abi.PhaseCall}}}}
 	}
 	for _, c := range []struct {
 		name       string
@@ -30,7 +31,7 @@ func TestDiffWidens(t *testing.T) {
 		{"a person asked less", func(m *abi.Manifest) { m.Tools[0].Confirm = false }, true, false},
 		{"said to change nothing", func(m *abi.Manifest) { m.Tools[0].Effects = abi.None }, true, false},
 		{"said to be once", func(m *abi.Manifest) { m.Tools[0].Effects = abi.Once }, false, true},
-		{"description", func(m *abi.Manifest) { m.Tools[0].Description = "better" }, false, false},
+		{"description", func(m *abi.Manifest) { m.Tools[0].Description = "better" }, true, false},
 		{"a schema where there was none", func(m *abi.Manifest) { m.Tools[0].Input = []byte(`{"type":"object"}`) }, false, true},
 		{"argument", func(m *abi.Manifest) {
 			m.Tools[1].Input = []byte(`{"type":"object","properties":{"b":{"type":"string"}}}`)
@@ -40,6 +41,13 @@ func TestDiffWidens(t *testing.T) {
 		}, true, true},
 		{"texts of a schema", func(m *abi.Manifest) {
 			m.Tools[1].Input = []byte(`{"type":"object","description":"x","properties":{"a":{"type":"string","title":"A"}}}`)
+		}, true, true}, // a model reads them
+		{"settings of a guard", func(m *abi.Manifest) {
+			m.Guards[0].Settings = []byte(`{"type":"object","properties":{"n":{"type":"string"}}}`)
+		}, true, true},
+		{"a first schema of settings", func(m *abi.Manifest) { m.Guards[1].Settings = []byte(`{"type":"object"}`) }, false, true},
+		{"texts of settings", func(m *abi.Manifest) {
+			m.Guards[0].Settings = []byte(`{"type":"object","properties":{"n":{"type":"number","description":"how many"}}}`)
 		}, false, false},
 		{"result", func(m *abi.Manifest) { m.Tools[1].Output = []byte(`{"type":"string"}`) }, true, true},
 		{"hook", func(m *abi.Manifest) { m.Hooks = []abi.HookPoint{abi.BeforeTool} }, true, false},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +66,9 @@ func importError(name string, data []byte, err error) error {
 		c.What = name + ": " + c.What
 		return c
 	}
+	if refused, ok := errors.AsType[*host.RejectError](err); ok && len(refused.Reasons) > 1 {
+		return &commandError{What: name + ": " + app.AllReasons(refused), Code: refused.Reasons[0].Code, Exit: exitNotDone}
+	}
 	return moduleError(name, data, err)
 }
 
@@ -77,7 +81,11 @@ func (e *env) readManifest(name string) (*abi.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := app.ParseManifest(data)
+	dir := ""
+	if name != "-" {
+		dir = filepath.Dir(e.path(name))
+	}
+	m, err := app.ParseManifest(data, dir)
 	if err != nil {
 		return nil, &commandError{What: fmt.Sprintf("%s: %v", name, err), Code: abi.ConfigInvalid, Exit: exitMisused}
 	}

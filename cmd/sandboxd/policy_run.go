@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
+	"github.com/sandboxd/sandboxd/internal/regobuild"
 	"github.com/sandboxd/sandboxd/policies"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -94,7 +95,7 @@ func policyRunCommand(e *env) *cobra.Command {
 		Use: "run [FILE]", Short: "Ask a guard one question",
 		Long: "Ask a guard one question, and say what it answers and why. FILE is the module, or the\nfolder of its source; the current folder if it is left out.\n\n" +
 			"A question has the members that it has in a decision table; what it does not say is\nwhat the simplest call has. Exit 1 if the call would not run: it is denied, or waits\nfor a person.\n\n" +
-			"With --explain, say which way the author's code took at every branch. With --chain, ask\nall guards of an app, in their order, and say who decided; what is said about its tools is\n" +
+			"With --explain, say which way the author's code took at every branch; of a policy in Rego, in\nthe folder of its source, which rules fired, and of those that did not the first expression\nthat was false. With --chain, ask\nall guards of an app, in their order, and say who decided; what is said about its tools is\n" +
 			"what the app knows of them. With --learn, ask nothing: print the settings of\nbuiltin/tool-pin that pin all tools of an app as they are now, those of MCP servers included.",
 		Example: "sandboxd policy run office.wasm --settings settings.yaml --question '{\"call\":{\"tool\":\"deploy\"}}'\nsandboxd policy run --settings settings.yaml --question question.json --explain\n" +
 			"sandboxd policy run --chain examples/payments --question '{\"call\":{\"tool\":\"pay\"}}'",
@@ -142,7 +143,8 @@ type verdictReport struct {
 	Verdict  abi.Verdict       `json:"verdict"`
 	Code     string            `json:"code,omitempty"` // the guard's own, or policy_unavailable
 	Error    string            `json:"error,omitempty"`
-	Path     []authortest.Step `json:"path,omitempty"` // with --explain
+	Path     []authortest.Step `json:"path,omitempty"`  // with --explain
+	Rules    []ruleReport      `json:"rules,omitempty"` // with --explain, of a policy in Rego
 	Question abi.Question      `json:"question"`
 	Receipt  *host.Receipt     `json:"receipt,omitempty"`
 }
@@ -198,7 +200,8 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 	}
 	var cover *authortest.Cover
 	var module *host.Module
-	if f.explain {
+	rego := regobuild.Compiled(g.wasm)
+	if f.explain && !rego {
 		if cover, err = e.openCover(ctx, engine, g); err == nil {
 			module = cover.Watched()
 		}
@@ -207,6 +210,13 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 	}
 	if err != nil {
 		return err
+	}
+	if f.explain && f.settings != "" { // standard input can be read once
+		settings, err := e.settingsOf(f.settings)
+		if err != nil {
+			return err
+		}
+		f.settings = string(settings)
 	}
 	var receipt *host.Receipt
 	guard, err := e.guardWith(ctx, module, f.guardFlags, policies.Config{KV: host.NewMemoryKV(nil), Spent: func(r host.Receipt) { receipt = &r }})
@@ -227,12 +237,17 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 	if cover != nil {
 		r.Path = cover.Path()
 	}
+	if f.explain && rego {
+		if r.Rules, err = e.explainRego(ctx, engine, modules, g, module, f.guardFlags, q); err != nil {
+			return err
+		}
+	}
 	if f.json {
 		if err := json.NewEncoder(e.stdout).Encode(r); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprint(e.stdout, e.verdictText(r, f.full), e.pathText(g, r.Path, f.full))
+		fmt.Fprint(e.stdout, e.verdictText(r, f.full), e.pathText(g, r.Path, f.full), e.rulesText(r.Rules, f.full))
 	}
 	if receipt != nil {
 		fmt.Fprintln(e.stderr, receiptLine(*receipt, host.DefaultLimits(abi.KindGuard)))

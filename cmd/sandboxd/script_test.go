@@ -42,19 +42,49 @@ func (m withCache) Run() int {
 	return m.M.Run()
 }
 
-// TestScripts runs what users type.
+// TestScripts runs what users type, beside copies of the example apps.
 func TestScripts(t *testing.T) {
+	testscript.Run(t, besideExamples(t))
+}
+
+// TestExamples runs what each example app says is to be expected of it; an app without such a
+// script fails.
+func TestExamples(t *testing.T) {
+	for _, name := range examples(t) {
+		t.Run(name, func(t *testing.T) {
+			p := besideExamples(t)
+			p.Dir, p.Files = "", []string{filepath.Join("..", "..", "examples", name, "expect.txt")}
+			testscript.Run(t, p)
+		})
+	}
+}
+
+// examples returns the names of the example apps.
+func examples(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "agent.yaml"))
+	if err != nil || len(files) < 8 {
+		t.Fatal(files, err)
+	}
+	for i, file := range files {
+		files[i] = filepath.Base(filepath.Dir(file))
+	}
+	return files
+}
+
+// besideExamples returns how scripts are run that find copies of the example apps.
+func besideExamples(t *testing.T) testscript.Params {
 	p := scripts(t)
-	setup := p.Setup
+	setup, names := p.Setup, examples(t)
 	p.Setup = func(s *testscript.Env) error {
-		for _, name := range []string{"weather", "csv", "library", "payments", "words", "invoices", "hostile", "logs"} {
+		for _, name := range names {
 			if err := copyExample(name, s.WorkDir); err != nil {
 				return err
 			}
 		}
 		return setup(s)
 	}
-	testscript.Run(t, p)
+	return p
 }
 
 // scripts returns how scripts are run.

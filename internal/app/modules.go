@@ -39,7 +39,30 @@ func (m Modules) Pack(ctx context.Context, wasm []byte, manifest *abi.Manifest) 
 	if err != nil {
 		return nil, err
 	}
-	return wasmbin.SetCustom(wasm, abi.ManifestSection, section)
+	packed, err := wasmbin.SetCustom(wasm, abi.ManifestSection, section)
+	if _, ok := errors.AsType[wasmbin.Errors](err); ok {
+		return nil, m.refused(ctx, wasm, err)
+	}
+	return packed, err
+}
+
+// refused returns every reason against a module that cannot be decoded, of which err has those that decoding found.
+func (m Modules) refused(ctx context.Context, wasm []byte, err error) error {
+	if m.Engine == nil { // what was described once is packed without one
+		return err
+	}
+	_, all := m.Engine.DescribeFor(ctx, m.Tenant, wasm)
+	return all
+}
+
+// AllReasons returns the texts of every reason for which a module is refused, on one line: of what
+// cannot be packed there is no inspection that would show them.
+func AllReasons(refused *host.RejectError) string {
+	var all []string
+	for _, r := range refused.Reasons {
+		all = append(all, r.Text)
+	}
+	return strings.Join(all, "; ")
 }
 
 // Import returns the module that a file holds. The bytes of a module are the module
@@ -70,14 +93,14 @@ func (m Modules) Import(ctx context.Context, name string, data []byte, manifest 
 		return os.ReadFile(path)
 	})
 	if _, ok := errors.AsType[wasmbin.Errors](err); ok {
-		return nil, err
+		return nil, m.refused(ctx, wasm, err)
 	}
 	if _, ok := errors.AsType[*extism.HashError](err); ok {
 		return nil, bad(abi.DigestMismatch, "write the new hash if the change is yours", "%v", err)
 	}
 	switch {
 	case errors.Is(err, extism.ErrCommand):
-		return nil, bad(abi.ModuleABI, "Go: add -buildmode=c-shared; C: -mexec-model=reactor", "%v", err)
+		return nil, bad(abi.ModuleABI, "Go: add -buildmode=c-shared; C: -mexec-model=reactor; or name _start as the export of a raw tool in a manifest of its own", "%v", err)
 	case errors.Is(err, extism.ErrNoTool):
 		return nil, bad(abi.ModuleABI, "name its tools and their exports in a manifest of its own", "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
@@ -109,7 +132,7 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 		if err != nil {
 			return nil, guestlang.Result{}, fmt.Errorf("guest %s: %w", dir, err)
 		}
-		if manifest, err = ParseManifest(data); err != nil {
+		if manifest, err = ParseManifest(data, dir); err != nil {
 			return nil, guestlang.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", name, err)
 		}
 	}
@@ -215,12 +238,8 @@ func (f *File) read(ctx context.Context, modules Modules, what, file, source, ma
 		if e, ok := errors.AsType[*Error](err); ok {
 			return nil, bad(e.Code, e.Hint, "%s: %s: %s", what, file, e.Text)
 		}
-		if broken, ok := errors.AsType[wasmbin.Errors](err); ok {
-			code := abi.ModuleMalformed
-			if broken[0].Limit {
-				code = abi.ModuleLimit
-			}
-			return nil, bad(code, "", "%s: %v", what, broken[0])
+		if refused, ok := errors.AsType[*host.RejectError](err); ok {
+			return nil, bad(refused.Reasons[0].Code, "", "%s: %s", what, AllReasons(refused))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
@@ -238,7 +257,7 @@ func (f *File) manifest(what, file string) (*abi.Manifest, error) {
 	if err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
 	}
-	m, err := ParseManifest(data)
+	m, err := ParseManifest(data, filepath.Dir(f.path(file)))
 	if err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %s: %v", what, file, err)
 	}

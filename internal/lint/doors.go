@@ -10,11 +10,12 @@ import (
 // makers are the only files that may make a value which opens a door, by the
 // package and the type. Tests of host and below it may call guests too, what runs
 // hostile guards calls those that policies refuses, the fail-closed suite asks guards
-// what is no question, and a test asks a guest for what Rego computes.
+// what is no question, a test asks a guest for what Rego computes, and a policy in Rego is
+// asked, without any grant, how far its rules come.
 var makers = map[[2]string][]string{
 	{"flow", "Permit"}: {"flow/dispatch.go"},
 	{"host", "Call"}: {"plugins/tool.go", "plugins/hooks.go", "policies/guest.go", "cmd/sandboxd/plugin_call.go", "host/module.go", "host/engine.go", "host/image.go",
-		"internal/conformance/hostile/ungated.go", "internal/regobuild/main_test.go", "internal/authortest/raw.go",
+		"internal/conformance/hostile/ungated.go", "internal/regobuild/main_test.go", "internal/authortest/raw.go", "cmd/sandboxd/policy_rules.go",
 		"sdk/guest/go/guesttest/tool.go", "sdk/guest/go/guesttest/hook.go", "sdk/guest/go/guesttest/guard.go"}, // of guests that a test holds
 }
 

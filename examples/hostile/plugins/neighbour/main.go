@@ -5,15 +5,18 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	guest "github.com/sandboxd/sandboxd/sdk/guest/go"
 )
 
 func init() {
 	guest.Serve(guest.Plugin{
-		Name: "neighbour", Version: "1.0.0",
+		Name: "neighbour", Version: "1.1.0",
+		Requests: []string{"clock"},
 		Exports: []guest.Export{
 			guest.Tool[Terms, Sum]{Name: "add", Description: "Adds numbers.", Effects: guest.None, Handle: add},
+			guest.Tool[struct{}, Moment]{Name: "now", Description: "Says what time it is.", Effects: guest.None, Handle: now},
 			guest.Tool[Report, Tally]{Name: "tally", Description: "Says how many attempts ended as they should.", Effects: guest.None, Handle: tally},
 		},
 	})
@@ -39,6 +42,13 @@ func add(_ *guest.Call, in Terms) (Sum, error) {
 	return s, nil
 }
 
+// Moment is a time.
+type Moment struct {
+	MS int64 `json:"ms" doc:"milliseconds since 1970"`
+}
+
+func now(*guest.Call, struct{}) (Moment, error) { return Moment{time.Now().UnixMilli()}, nil }
+
 // Report is what was tried.
 type Report struct {
 	Attempts []Attempt `json:"attempts"`
@@ -50,6 +60,8 @@ type Attempt struct {
 	Tried string `json:"tried" doc:"what it tried"`
 	Want  string `json:"want" doc:"what stands in the end of an attempt that was stopped"`
 	Got   string `json:"got" doc:"its end"`
+	From  int64  `json:"from" doc:"when it began, in milliseconds"`
+	To    int64  `json:"to" doc:"when something else began after it"`
 }
 
 // Tally says what became of them.
@@ -69,7 +81,7 @@ func tally(_ *guest.Call, in Report) (Tally, error) {
 			t.Contained++
 		}
 		t.Of++
-		fmt.Fprintf(&lines, "%-9s %-12s %-44s %s\n", a.Name, word, a.Tried, a.Got)
+		fmt.Fprintf(&lines, "%-9s %-12s %-44s %s, after %.2f s\n", a.Name, word, a.Tried, a.Got, float64(a.To-a.From)/1000)
 	}
 	t.Lines = lines.String()
 	return t, nil
