@@ -24,7 +24,8 @@ import (
 //
 // Success is an export that returned, with no code or the code 0, that set no
 // error and an output of at least one byte. Leaving by proc_exit is never
-// success, not even with 0.
+// success, not even with 0, but for a command: of a raw tool whose export is
+// [abi.ExportStart] an exit code is the code that it returned.
 func (m *Module) Call(ctx context.Context, c *Call) (*Reply, error) {
 	f := newFrame(ctx, m, c)
 	err := f.run()
@@ -197,8 +198,12 @@ func (f *frame) attempt() error {
 		m.probe.arm(f)
 	}
 	code, err := f.invoke(f.call.Export)
-	f.returned = err == nil
+	f.returned = err == nil // what left otherwise has an instance that is in the midst of something
 	f.stopClock()
+	left, exits := errors.AsType[*exited](err)
+	if exits {
+		err = nil
+	}
 	switch {
 	case err != nil:
 		return err
@@ -206,6 +211,8 @@ func (f *frame) attempt() error {
 		return &abort{abi.GuestTimeout, "returned past the deadline"}
 	case f.extism.failed:
 		return &abort{abi.GuestError, f.extism.failure}
+	case exits && left.code != 0:
+		return &abort{abi.GuestError, left.Error()}
 	case code != 0:
 		return &abort{abi.GuestError, fmt.Sprintf("return code %d", code)}
 	case len(f.output) == 0:

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -154,6 +155,48 @@ func TestEndings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A command is a raw tool whose export is _start: its exit code is what it returns, if it is called as a tool. Nobody
+// else's is.
+func TestCommand(t *testing.T) {
+	build := func(t *testing.T, output string, code int, tool abi.Tool) *Module {
+		b := &builder{}
+		set, exit := b.use(abi.ImportHost, "output_set"), b.use(abi.ImportWASI, "proc_exit")
+		b.pages(1)
+		b.put(0, output)
+		// What a call leaves in memory would be the output of the next.
+		b.fn(abi.ExportStart, ":", 0, i32(0), i32(int64(len(output))), callFn(set), i32(0), i32('x'), []byte{0x3a, 0, 0}, i32(int64(code)), callFn(exit), unreachable)
+		manifest := &abi.Manifest{ABI: abi.Version, Name: "test", Version: "1", Tools: []abi.Tool{tool},
+			Guards: []abi.Guard{{Name: "test", Export: abi.ExportStart, Phases: []abi.Phase{abi.PhaseCall}}}}
+		data, err := manifest.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wasm, err := wasmbin.SetCustom(b.bytes(), abi.ManifestSection, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := shared.Load(t.Context(), wasm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	command := abi.Tool{Name: "start", Export: abi.ExportStart, Raw: true}
+	call := &Call{Kind: abi.KindTool, Export: abi.ExportStart}
+	m := build(t, "answer", 0, command)
+	for range 3 {
+		if reply, err := m.Call(t.Context(), call); err != nil || string(reply.Output) != "answer" {
+			t.Fatalf("exit code 0: reply %+v, error %v", reply, err)
+		}
+	}
+	fails(t, m, &Call{Kind: abi.KindGuard, Export: abi.ExportStart}, abi.GuestTrap)
+	if e := fails(t, build(t, "answer", 3, command), call, abi.GuestError); e.Message != "exit code 3" {
+		t.Errorf("message %q", e.Message)
+	}
+	fails(t, build(t, "", 0, command), call, abi.GuestOutputInvalid)
+	fails(t, build(t, "answer", 0, abi.Tool{Name: "start", Export: abi.ExportStart}), call, abi.GuestTrap)
 }
 
 func TestSuccess(t *testing.T) {

@@ -59,6 +59,7 @@ type Module struct {
 	imports  []Import
 	minimum  int64           // bytes of linear memory that an instance begins with
 	entries  map[string]bool // exports that can be called
+	command  bool            // a raw tool's export is abi.ExportStart
 	name     string          // the digest as text
 	tenant   string          // who loaded it first
 	code     *code
@@ -355,6 +356,7 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 	}
 	for _, t := range manifest.Tools {
 		entry(t.Export)
+		m.command = m.command || t.Raw && t.Export == abi.ExportStart
 	}
 	for _, g := range manifest.Guards {
 		entry(g.Export)

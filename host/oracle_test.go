@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	sdk "github.com/extism/go-sdk"
+	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/sandboxd/sandboxd/capability"
 	"github.com/sandboxd/sandboxd/host"
@@ -29,13 +30,19 @@ import (
 // can be called must be accepted here and do what it does there.
 
 // theirs are the plugins in the SDK's module, by file: the exports that are compared
-// with their inputs, or why the plugin is refused.
+// with their inputs, or why the plugin is refused. What has no tool but _start is refused
+// as a command, until a mapping names that.
 var theirs = map[string]struct {
 	refused string
 	exports []string
 	inputs  []string
 	config  map[string]string
 }{
+	"count_vowels_std.wasm": {exports: commands, inputs: []string{"", "hello world", strings.Repeat("aeiou ", 1000)}},
+	"exit.wasm":             {exports: commands, config: map[string]string{"code": "7"}},
+	"lib.wasm":              {exports: commands},
+	"std_command.wasm":      {exports: commands, inputs: []string{"", "ben", strings.Repeat("x", 70_000)}},
+
 	"alloc.wasm":        {exports: []string{"run_test"}},
 	"config.wasm":       {exports: []string{"run_test"}, config: map[string]string{"thing": "hello"}},
 	"count_vowels.wasm": {exports: []string{"count_vowels"}, inputs: []string{"", "hello world", strings.Repeat("aeiou ", 1000), "\xff\x00é"}},
@@ -51,21 +58,23 @@ var theirs = map[string]struct {
 	"sleep.wasm":        {exports: []string{"run_test"}, config: map[string]string{"duration": "0"}},
 	"var.wasm":          {exports: []string{"run_test"}},
 
-	"count_vowels_std.wasm": {refused: "command module: exports _start and no tool"},
-	"exit.wasm":             {refused: "command module: exports _start and no tool"},
-	"std_command.wasm":      {refused: "command module: exports _start and no tool"},
-	"fs.wasm":               {refused: "imports wasi_snapshot_preview1.path_open: not a host function"},
-	"fs_std.wasm":           {refused: "imports wasi_snapshot_preview1.path_filestat_get: not a host function"},
-	"hello_haskell.wasm":    {refused: "imports wasi_snapshot_preview1.path_create_directory: not a host function"},
-	"println.wasm":          {refused: "imports wasi_snapshot_preview1.path_open: not a host function"},
-	"read_write.wasm":       {refused: "imports wasi_snapshot_preview1.path_open: not a host function"},
-	"host.wasm":             {refused: "imports extism:host/user.mult: not a host function"},
-	"host_memory.wasm":      {refused: "imports host.to_upper: not a host function"},
-	"host_multiple.wasm":    {refused: "imports extism:host/user.hostGreenMessage: not a host function"},
-	"lib.wasm":              {refused: "command module: exports _start and no tool"},
-	"main.wasm":             {refused: "imports lib.capitalize: not a host function"},
-	"nested.c.instr.wasm":   {refused: "locals in body"},
+	"fs.wasm":             {refused: "imports wasi_snapshot_preview1.path_open: not a host function"},
+	"fs_std.wasm":         {refused: "imports wasi_snapshot_preview1.path_filestat_get: not a host function"},
+	"hello_haskell.wasm":  {refused: "imports wasi_snapshot_preview1.path_create_directory: not a host function"},
+	"println.wasm":        {refused: "imports wasi_snapshot_preview1.path_open: not a host function"},
+	"read_write.wasm":     {refused: "imports wasi_snapshot_preview1.path_open: not a host function"},
+	"host.wasm":           {refused: "imports extism:host/user.mult: not a host function"},
+	"host_memory.wasm":    {refused: "imports host.to_upper: not a host function"},
+	"host_multiple.wasm":  {refused: "imports extism:host/user.hostGreenMessage: not a host function"},
+	"main.wasm":           {refused: "imports lib.capitalize: not a host function"},
+	"nested.c.instr.wasm": {refused: "imports dylibso_observe.instrument_enter: not a host function"}, // and its locals are too many
 }
+
+var commands = []string{abi.ExportStart}
+
+// command is a mapping that offers _start.
+var command = &abi.Manifest{ABI: abi.Version, Name: "plugin", Version: "1", Requests: []string{"clock"},
+	Tools: []abi.Tool{{Name: "start", Export: abi.ExportStart, Raw: true, Output: []byte("{}")}}}
 
 // answers are what both egresses answer with, by URL.
 var answers = map[string]string{
@@ -127,10 +136,13 @@ func newPair(t *testing.T) *pair {
 	return &pair{engine, recorded(answers).cassette(t)}
 }
 
-// load imports a plugin as an operator would, without a mapping.
-func (p *pair) load(t *testing.T, m sdk.Manifest) (*host.Module, error) {
+// load imports a plugin as an operator would, with a mapping or without.
+func (p *pair) load(t *testing.T, m sdk.Manifest, mapping *abi.Manifest) (*host.Module, error) {
 	t.Helper()
-	wasm, manifest, err := extism.Import(m, "plugin", nil, os.ReadFile)
+	wasm, manifest, err := extism.Import(m, "plugin", mapping, os.ReadFile)
+	if _, ok := errors.AsType[wasmbin.Errors](err); ok {
+		_, err = p.engine.Load(t.Context(), wasm) // which tells all reasons
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +212,12 @@ func (o *oracle) call(t *testing.T, export, input string) outcome {
 	}
 	defer plugin.Close(ctx)
 	rc, output, err := plugin.Call(export, []byte(input))
+	if exit, ok := errors.AsType[*sys.ExitError](err); ok {
+		if rc != exit.ExitCode() {
+			t.Errorf("return code %d, exit code %d", rc, exit.ExitCode())
+		}
+		return outcome{code: abi.GuestError, text: fmt.Sprintf("exit code %d", rc)}
+	}
 	switch {
 	case err != nil && strings.Contains(err.Error(), "wasm stack trace"):
 		return outcome{code: abi.GuestTrap}
@@ -261,7 +279,13 @@ func TestPluginsOfExtism(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := sdk.Manifest{Wasm: []sdk.Wasm{sdk.WasmData{Data: wasm}}, Config: plugin.config}
-			module, err := p.load(t, m)
+			module, err := p.load(t, m, nil)
+			if slices.Equal(plugin.exports, commands) {
+				if !errors.Is(err, extism.ErrCommand) {
+					t.Errorf("without a mapping: error %v, want %v", err, extism.ErrCommand)
+				}
+				module, err = p.load(t, m, command)
+			}
 			if plugin.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), plugin.refused) {
 					t.Errorf("error %v, want %q", err, plugin.refused)
@@ -281,6 +305,32 @@ func TestPluginsOfExtism(t *testing.T) {
 	}
 }
 
+// A command that leaves with an exit code ends as there, whatever the code, and so does the next call.
+func TestExitsOfExtism(t *testing.T) {
+	p := newPair(t)
+	wasm, err := os.ReadFile(filepath.Join(goSDK(t), "wasm", "exit.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, want := range map[string]outcome{
+		"0":  {code: abi.GuestOutputInvalid}, // a success there, without an output
+		"1":  {code: abi.GuestError, text: "exit code 1"},
+		"42": {code: abi.GuestError, text: "exit code 42"},
+		"x":  {code: abi.GuestError, text: "exit code 1"}, // it cannot read it
+	} {
+		m := sdk.Manifest{Wasm: []sdk.Wasm{sdk.WasmData{Data: wasm}}, Config: map[string]string{"code": code}}
+		module, err := p.load(t, m, command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range p.agrees(t, module, newOracle(t, m), m, abi.ExportStart, "", "again") {
+			if got != want {
+				t.Errorf("code %s: %+v, want %+v", code, got, want)
+			}
+		}
+	}
+}
+
 // A plugin built with Extism's PDK for Go agrees, too, except where its request is
 // refused: to the plugin that is status 0 and no body, where Extism ends the call.
 func TestPluginOfGoPDK(t *testing.T) {
@@ -291,7 +341,7 @@ func TestPluginOfGoPDK(t *testing.T) {
 	}
 	m := sdk.Manifest{Wasm: []sdk.Wasm{sdk.WasmData{Data: built.Wasm}}, Config: map[string]string{"min_letters": "3"},
 		Memory: &sdk.ManifestMemory{MaxHttpResponseBytes: -1, MaxVarBytes: -1}}
-	module, err := p.load(t, m)
+	module, err := p.load(t, m, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,12 @@ package host
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // WASI preview 1 as far as language runtimes need it, without any state in the
@@ -63,7 +66,7 @@ var wasiFunctions = []function{
 		f.checkTime()
 		s[0] = errnoOK
 	}},
-	{"proc_exit", "i:", 0, func(_ *frame, _ api.Memory, s []uint64) { trap("exit code %d", uint32(s[0])) }},
+	{"proc_exit", "i:", 0, func(f *frame, _ api.Memory, s []uint64) { f.exit(uint32(s[0])) }},
 	{"random_get", "ii:i", onMemory, func(f *frame, mem api.Memory, s []uint64) {
 		n := uint64(uint32(s[1]))
 		f.clock.draw(n)
@@ -129,6 +132,19 @@ var wasiFunctions = []function{
 	{"fd_fdstat_set_rights", "iII:i", 0, badFD},
 	{"fd_renumber", "ii:i", 0, badFD},
 }
+
+// exit ends the call: a command's with its exit code, any other's as a trap.
+func (f *frame) exit(code uint32) {
+	if f.live && kindOf(f.call) == abi.KindTool && f.call.Export == abi.ExportStart && f.module.command {
+		panic(&exited{code})
+	}
+	trap("exit code %d", code)
+}
+
+// An exited ends the call of a command that left with an exit code.
+type exited struct{ code uint32 }
+
+func (e *exited) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 func ok(_ *frame, _ api.Memory, s []uint64) { s[0] = errnoOK }
 

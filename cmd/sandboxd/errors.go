@@ -154,11 +154,11 @@ func moduleError(name string, wasm []byte, err error) error {
 // rejectReasons returns the reasons of the host. Where one only says that
 // something is missing because the module is no plugin at all, it says so.
 func rejectReasons(wasm []byte, reasons []host.Reason) []host.Reason {
-	bin, err := wasmbin.Decode(wasm)
-	if err != nil {
+	bin, _ := wasmbin.Decode(wasm)
+	if bin == nil {
 		return reasons
 	}
-	_, command := bin.Export("_start")
+	_, command := bin.Export(abi.ExportStart)
 	_, plugin := bin.Export(abi.ExportCall)
 	if !command || plugin || len(bin.Custom(abi.ManifestSection)) > 0 {
 		return reasons

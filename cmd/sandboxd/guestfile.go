@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +67,9 @@ func importError(name string, data []byte, err error) error {
 		c.What = name + ": " + c.What
 		return c
 	}
+	if refused, ok := errors.AsType[*host.RejectError](err); ok && len(refused.Reasons) > 1 {
+		return &commandError{What: name + ": " + app.AllReasons(refused), Code: refused.Reasons[0].Code, Exit: exitNotDone}
+	}
 	return moduleError(name, data, err)
 }
 
@@ -77,7 +82,11 @@ func (e *env) readManifest(name string) (*abi.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := app.ParseManifest(data)
+	dir := ""
+	if name != "-" {
+		dir = filepath.Dir(e.path(name))
+	}
+	m, err := app.ParseManifest(data, dir)
 	if err != nil {
 		return nil, &commandError{What: fmt.Sprintf("%s: %v", name, err), Code: abi.ConfigInvalid, Exit: exitMisused}
 	}
@@ -91,12 +100,20 @@ func manifestFlag(c *cobra.Command, name *string) {
 }
 
 // load checks and compiles the module.
-func (g *guestFile) load(ctx context.Context, engine *host.Engine) (*host.Module, error) {
-	module, err := engine.Load(ctx, g.wasm)
+func (g *guestFile) load(ctx context.Context, m app.Modules) (*host.Module, error) {
+	module, err := m.Load(ctx, g.short(), g.wasm)
 	if err != nil {
 		return nil, moduleError(g.name, g.wasm, err)
 	}
 	return module, nil
+}
+
+// short is the name of the file or folder.
+func (g *guestFile) short() string {
+	if whole, err := filepath.Abs(g.name); err == nil {
+		return strings.TrimSuffix(filepath.Base(whole), ".wasm")
+	}
+	return g.name
 }
 
 // names reports whether an argument names something in the file system.

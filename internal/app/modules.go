@@ -23,7 +23,31 @@ import (
 type Modules struct {
 	Engine *host.Engine
 	Builds string // folder for built sources; empty: the default of guestbuild
-	Tenant string // whose turns to compile are taken for descriptions
+	Tenant string // whose turns to compile are taken
+	// Began is told of what may take long when it begins, such as "compiling weather 5d0c8e77", and
+	// what it returns is called when that has ended. Texts are as files and modules have them. May be nil.
+	Began func(step string) (ended func())
+}
+
+func (m Modules) began(format string, args ...any) (ended func()) {
+	if m.Began == nil {
+		return func() {}
+	}
+	return m.Began(fmt.Sprintf(format, args...))
+}
+
+// Load checks and compiles a module. name is for [Modules.Began]. Errors are those of
+// [host.Engine.LoadFor].
+func (m Modules) Load(ctx context.Context, name string, wasm []byte) (*host.Module, error) {
+	sum := sha256.Sum256(wasm)
+	defer m.began("compiling %s %x", name, sum[:4])()
+	return m.Engine.LoadFor(ctx, m.Tenant, wasm)
+}
+
+// describe has a module that is compiled for this say what it is.
+func (m Modules) describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	defer m.began("asking a module what it is")()
+	return m.Engine.DescribeFor(ctx, m.Tenant, wasm)
 }
 
 // Pack writes a manifest into a module: the given one, or what the module says
@@ -31,7 +55,7 @@ type Modules struct {
 func (m Modules) Pack(ctx context.Context, wasm []byte, manifest *abi.Manifest) ([]byte, error) {
 	if manifest == nil {
 		var err error
-		if manifest, err = m.Engine.DescribeFor(ctx, m.Tenant, wasm); err != nil {
+		if manifest, err = m.describe(ctx, wasm); err != nil {
 			return nil, err
 		}
 	}
@@ -39,7 +63,30 @@ func (m Modules) Pack(ctx context.Context, wasm []byte, manifest *abi.Manifest) 
 	if err != nil {
 		return nil, err
 	}
-	return wasmbin.SetCustom(wasm, abi.ManifestSection, section)
+	packed, err := wasmbin.SetCustom(wasm, abi.ManifestSection, section)
+	if _, ok := errors.AsType[wasmbin.Errors](err); ok {
+		return nil, m.refused(ctx, wasm, err)
+	}
+	return packed, err
+}
+
+// refused returns every reason against a module that cannot be decoded, of which err has those that decoding found.
+func (m Modules) refused(ctx context.Context, wasm []byte, err error) error {
+	if m.Engine == nil { // what was described once is packed without one
+		return err
+	}
+	_, all := m.Engine.DescribeFor(ctx, m.Tenant, wasm)
+	return all
+}
+
+// AllReasons returns the texts of every reason for which a module is refused, on one line: of what
+// cannot be packed there is no inspection that would show them.
+func AllReasons(refused *host.RejectError) string {
+	var all []string
+	for _, r := range refused.Reasons {
+		all = append(all, r.Text)
+	}
+	return strings.Join(all, "; ")
 }
 
 // Import returns the module that a file holds. The bytes of a module are the module
@@ -70,14 +117,14 @@ func (m Modules) Import(ctx context.Context, name string, data []byte, manifest 
 		return os.ReadFile(path)
 	})
 	if _, ok := errors.AsType[wasmbin.Errors](err); ok {
-		return nil, err
+		return nil, m.refused(ctx, wasm, err)
 	}
 	if _, ok := errors.AsType[*extism.HashError](err); ok {
 		return nil, bad(abi.DigestMismatch, "write the new hash if the change is yours", "%v", err)
 	}
 	switch {
 	case errors.Is(err, extism.ErrCommand):
-		return nil, bad(abi.ModuleABI, "Go: add -buildmode=c-shared; C: -mexec-model=reactor", "%v", err)
+		return nil, bad(abi.ModuleABI, "Go: add -buildmode=c-shared; C: -mexec-model=reactor; or name _start as the export of a raw tool in a manifest of its own", "%v", err)
 	case errors.Is(err, extism.ErrNoTool):
 		return nil, bad(abi.ModuleABI, "name its tools and their exports in a manifest of its own", "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
@@ -109,11 +156,13 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 		if err != nil {
 			return nil, guestlang.Result{}, fmt.Errorf("guest %s: %w", dir, err)
 		}
-		if manifest, err = ParseManifest(data); err != nil {
+		if manifest, err = ParseManifest(data, dir); err != nil {
 			return nil, guestlang.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", name, err)
 		}
 	}
+	ended := m.began("building %s", folder(dir))
 	built, err := guestlang.Build(ctx, source, m.Builds)
+	ended()
 	if missing, ok := errors.AsType[*guestlang.MissingError](err); ok {
 		return nil, built, bad("", missing.Install, "%s: %v", dir, missing)
 	}
@@ -129,6 +178,14 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 	return packed, built, err
 }
 
+// folder is the name of a folder.
+func folder(dir string) string {
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
+	}
+	return filepath.Base(dir)
+}
+
 // described returns what a built module says of itself. It is asked once, and its answer
 // kept beside what was built, because to ask is to compile it once more.
 func (m Modules) described(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
@@ -142,7 +199,7 @@ func (m Modules) described(ctx context.Context, wasm []byte) (*abi.Manifest, err
 			return manifest, nil
 		}
 	}
-	manifest, err := m.Engine.DescribeFor(ctx, m.Tenant, wasm)
+	manifest, err := m.describe(ctx, wasm)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +220,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 	if err != nil {
 		return nil, err
 	}
-	module, err := modules.Engine.LoadFor(ctx, rt.File.Name, wasm)
+	module, err := modules.Load(ctx, what[strings.LastIndexByte(what, ' ')+1:], wasm)
 	if reject, ok := errors.AsType[*host.RejectError](err); ok {
 		more := ""
 		if n := len(reject.Reasons); n > 1 {
@@ -215,12 +272,8 @@ func (f *File) read(ctx context.Context, modules Modules, what, file, source, ma
 		if e, ok := errors.AsType[*Error](err); ok {
 			return nil, bad(e.Code, e.Hint, "%s: %s: %s", what, file, e.Text)
 		}
-		if broken, ok := errors.AsType[wasmbin.Errors](err); ok {
-			code := abi.ModuleMalformed
-			if broken[0].Limit {
-				code = abi.ModuleLimit
-			}
-			return nil, bad(code, "", "%s: %v", what, broken[0])
+		if refused, ok := errors.AsType[*host.RejectError](err); ok {
+			return nil, bad(refused.Reasons[0].Code, "", "%s: %s", what, AllReasons(refused))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
@@ -238,7 +291,7 @@ func (f *File) manifest(what, file string) (*abi.Manifest, error) {
 	if err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
 	}
-	m, err := ParseManifest(data)
+	m, err := ParseManifest(data, filepath.Dir(f.path(file)))
 	if err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %s: %v", what, file, err)
 	}

@@ -38,8 +38,14 @@ import (
 // the lower ones hold; where it has a value of config, that does. allowed_paths,
 // URLs and several modules are refused.
 //
+// A command, which exports _start and nothing that can be a tool, is refused with [ErrCommand],
+// unless a mapping names [abi.ExportStart] as the export of a raw tool.
+//
 // Neither m nor mapping is changed. Data is shared with m. An error about the
-// module itself is one of [wasmbin.Decode].
+// module itself is one of [wasmbin.Decode], with which the module is returned: there may be
+// more against it, which [host.Engine.Load] tells.
+//
+// [host.Engine.Load]: https://pkg.go.dev/github.com/sandboxd/sandboxd/host#Engine.Load
 func Import(m sdk.Manifest, name string, mapping *abi.Manifest, read func(path string) ([]byte, error)) ([]byte, *abi.Manifest, error) {
 	wasm, err := module(m, read)
 	if err != nil {
@@ -51,7 +57,10 @@ func Import(m sdk.Manifest, name string, mapping *abi.Manifest, read func(path s
 		out.Requests = slices.Clone(mapping.Requests)
 	} else {
 		if out, err = offered(wasm); err != nil {
-			return nil, nil, err
+			if _, refused := errors.AsType[wasmbin.Errors](err); !refused {
+				wasm = nil
+			}
+			return wasm, nil, err
 		}
 		out.Name = name
 	}
@@ -156,7 +165,7 @@ func offered(wasm []byte) (*abi.Manifest, error) {
 			m.Tools = append(m.Tools, abi.Tool{Name: x.Name, Export: x.Name, Output: json.RawMessage("{}"), Raw: true}) // JSON or text
 		}
 	}
-	if _, command := bin.Export("_start"); command && len(m.Tools) == 0 {
+	if _, command := bin.Export(abi.ExportStart); command && len(m.Tools) == 0 {
 		return nil, ErrCommand
 	}
 	if len(m.Tools) == 0 {

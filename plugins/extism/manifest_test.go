@@ -115,6 +115,15 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// A module past a limit comes back with the reason, so that more of them can be found in it.
+func TestImportPastLimits(t *testing.T) {
+	wide := []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x05\x05\x02\x00\x01\x00\x01\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b")
+	got, _, err := extism.Import(sdk.Manifest{Wasm: []sdk.Wasm{sdk.WasmData{Data: wide}}}, "p", nil, noFile)
+	if _, ok := errors.AsType[wasmbin.Errors](err); !ok || string(got) != string(wide) {
+		t.Errorf("module of %d bytes, error %v", len(got), err)
+	}
+}
+
 func TestImportRefuses(t *testing.T) {
 	command, err := wasmbin.SetCustom([]byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b"), "x", nil)
 	if err != nil {

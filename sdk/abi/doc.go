@@ -52,6 +52,7 @@ const (
 	ExportDescribe   = "describe"    // returns the manifest; called by packers, never at run time
 	ExportInitialize = "_initialize" // runs before any other export, see [ExportWarmUp]
 	ExportWarmUp     = "warm_up"     // optional: runs after it, to do once what calls need
+	ExportStart      = "_start"      // of a command; a raw tool may name it as its export, see [Tool]
 
 	ManifestSection = "sandboxd.manifest" // the custom section that holds the manifest
 )

@@ -55,7 +55,8 @@ type Tool struct {
 	Export      string          `json:"export,omitempty"`  // the export to call; default ExportCall
 	// Raw marks an export of a plain Extism plugin: its input is the arguments
 	// alone and its output is the result alone, JSON, or text where Output is
-	// there and allows a string.
+	// there and allows a string. If the export is [ExportStart], leaving with the
+	// exit code 0 is returning.
 	Raw bool `json:"raw,omitempty"`
 }
 
