@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,7 +81,11 @@ func (e *env) readManifest(name string) (*abi.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := app.ParseManifest(data)
+	dir := ""
+	if name != "-" {
+		dir = filepath.Dir(e.path(name))
+	}
+	m, err := app.ParseManifest(data, dir)
 	if err != nil {
 		return nil, &commandError{What: fmt.Sprintf("%s: %v", name, err), Code: abi.ConfigInvalid, Exit: exitMisused}
 	}

@@ -132,7 +132,7 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 		if err != nil {
 			return nil, guestlang.Result{}, fmt.Errorf("guest %s: %w", dir, err)
 		}
-		if manifest, err = ParseManifest(data); err != nil {
+		if manifest, err = ParseManifest(data, dir); err != nil {
 			return nil, guestlang.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", name, err)
 		}
 	}
@@ -257,7 +257,7 @@ func (f *File) manifest(what, file string) (*abi.Manifest, error) {
 	if err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %v", what, err)
 	}
-	m, err := ParseManifest(data)
+	m, err := ParseManifest(data, filepath.Dir(f.path(file)))
 	if err != nil {
 		return nil, bad(abi.ConfigInvalid, "", "%s: %s: %v", what, file, err)
 	}

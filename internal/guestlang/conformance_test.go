@@ -281,7 +281,7 @@ func TestFixturesAreTheExamples(t *testing.T) {
 			if lang == "go" {
 				continue
 			}
-			want, err := app.ParseManifest(read(t, filepath.Join(source(lang, name), file)))
+			want, err := app.ParseManifest(read(t, filepath.Join(source(lang, name), file)), source(lang, name))
 			if err != nil {
 				t.Fatal(err)
 			}
