@@ -61,7 +61,7 @@ func confirmDecideCommand(e *env, approve bool) *cobra.Command {
 	flags.StringVar(&f.reason, "reason", "", "why, `TEXT` for the record")
 	flags.StringVar(&f.as, "as", "", "who decides, `NAME`; default the user of this computer")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of the user whom the run acts for, for guards; may be repeated")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the timeline although standard error is no terminal")
+	flags.BoolVarP(&e.progress.verbose, "verbose", "v", false, "show the timeline, and what was built and compiled, although standard error is no terminal")
 	groupFlags(c, "input", "reason", "as", "role")
 	groupFlags(c, "output", "verbose")
 	sessionFlag(c, &f.session)
@@ -84,7 +84,7 @@ func (e *env) decide(ctx context.Context, f *decideFlags, approve bool, name, id
 		return err
 	}
 	w := newRunWriter(e, &f.runFlags)
-	rt, closeAll, err := e.openApp(ctx, file, app.Options{Observer: w.observer(), Logger: e.logger(f.verbose)})
+	rt, closeAll, err := e.openApp(ctx, file, app.Options{Observer: w.observer(), Logger: e.logger(e.progress.verbose)})
 	if err != nil {
 		return err
 	}

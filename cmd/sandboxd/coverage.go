@@ -44,6 +44,7 @@ func (e *env) openCover(ctx context.Context, engine *host.Engine, g *guestFile) 
 	if g.built.Named != nil {
 		listing = &guestbuild.Listing{Wasm: g.built.Named}
 	}
+	defer e.progress.begin(fmt.Sprintf("compiling %s, watched", g.short()))()
 	c, err := authortest.OpenCover(ctx, engine, g.wasm, listing)
 	if errors.Is(err, guestcode.ErrNoNames) {
 		return nil, &commandError{What: fmt.Sprintf("%s: %v", g.name, err), Code: abi.NotFound, Exit: exitMisused}

@@ -26,7 +26,8 @@ type env struct {
 	now    func() time.Time
 	user   func() (string, error) // who runs the process
 
-	color string // the flag --color
+	color    string    // the flag --color
+	progress *progress // on stderr
 }
 
 // An input is standard input.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,12 +100,20 @@ func manifestFlag(c *cobra.Command, name *string) {
 }
 
 // load checks and compiles the module.
-func (g *guestFile) load(ctx context.Context, engine *host.Engine) (*host.Module, error) {
-	module, err := engine.Load(ctx, g.wasm)
+func (g *guestFile) load(ctx context.Context, m app.Modules) (*host.Module, error) {
+	module, err := m.Load(ctx, g.short(), g.wasm)
 	if err != nil {
 		return nil, moduleError(g.name, g.wasm, err)
 	}
 	return module, nil
+}
+
+// short is the name of the file or folder.
+func (g *guestFile) short() string {
+	if whole, err := filepath.Abs(g.name); err == nil {
+		return strings.TrimSuffix(filepath.Base(whole), ".wasm")
+	}
+	return g.name
 }
 
 // names reports whether an argument names something in the file system.

@@ -35,6 +35,7 @@ func pluginBenchCommand(e *env) *cobra.Command {
 	c.Flags().IntVar(&n, "n", n, "`COUNT` of calls")
 	c.Flags().StringVar(&against, "against", "", "another module, or the folder of its source, `FILE`")
 	jsonFlag(c, &f.json)
+	e.verboseFlag(c)
 	groupFlags(c, "input", "against")
 	groupFlags(c, "limits", "n")
 	return c
@@ -75,7 +76,7 @@ func (e *env) benchPlugin(ctx context.Context, f *pluginRunFlags, args []string,
 		if err != nil {
 			return nil, err
 		}
-		module, err := g.load(ctx, engine)
+		module, err := g.load(ctx, modules)
 		if err != nil {
 			return nil, err
 		}

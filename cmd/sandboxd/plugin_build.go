@@ -54,6 +54,7 @@ func pluginBuildCommand(e *env) *cobra.Command {
 	c.Flags().StringVar(&out, "out", "", "write the module to `FILE`")
 	c.Flags().BoolVar(&verify, "verify", false, "build a second time in another folder and compare the bytes")
 	jsonFlag(c, &asJSON)
+	e.verboseFlag(c)
 	manifestFlag(c, &manifest)
 	groupFlags(c, "output", "out")
 	return c
@@ -82,7 +83,7 @@ func (e *env) buildPlugin(ctx context.Context, dir, manifest, out string, verify
 		return err
 	}
 	start := time.Now()
-	module, err := g.load(ctx, engine)
+	module, err := g.load(ctx, modules)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (e *env) packPlugin(ctx context.Context, name, manifestName, out string, as
 	if err != nil {
 		return importError(name, wasm, err)
 	}
-	module, err := (&guestFile{name: name, wasm: packed}).load(ctx, engine)
+	module, err := (&guestFile{name: name, wasm: packed}).load(ctx, modules)
 	if err != nil {
 		return err
 	}

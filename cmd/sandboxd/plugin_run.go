@@ -87,6 +87,7 @@ func pluginRunCommand(e *env) *cobra.Command {
 	flags.Lookup("trace").NoOptDefVal = "calls"
 	flags.BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
+	e.verboseFlag(c)
 	groupFlags(c, "input", "app", "export", "input", "record")
 	groupFlags(c, "output", "trace", "full")
 	return c
@@ -151,7 +152,7 @@ func (e *env) runPlugin(ctx context.Context, f *pluginRunFlags, args []string) e
 	if f.export != "" {
 		return errors.Join(r.callExport(ctx, engine, modules, g), r.keepTape())
 	}
-	module, err := g.load(ctx, engine)
+	module, err := g.load(ctx, modules)
 	if err != nil {
 		return err
 	}

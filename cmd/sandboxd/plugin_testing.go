@@ -29,6 +29,7 @@ func pluginTestCommand(e *env) *cobra.Command {
 		},
 	}
 	f.add(c)
+	e.verboseFlag(c)
 	c.Flags().BoolVar(&f.update, "update", false, "write the snapshots anew from what was got")
 	groupFlags(c, "output", "update")
 	return c

@@ -46,6 +46,7 @@ func policyBenchCommand(e *env) *cobra.Command {
 	c.Flags().IntVar(&f.n, "n", 2000, "judgements of each guard and phase, `COUNT`")
 	c.Flags().DurationVar(&f.p99, "p99", 0, "exit 1 if a hundredth of the judgements takes longer than `TIME`")
 	jsonFlag(c, &f.json)
+	e.verboseFlag(c)
 	groupFlags(c, "limits", "n", "p99")
 	return c
 }

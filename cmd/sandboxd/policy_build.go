@@ -30,6 +30,7 @@ func policyBuildCommand(e *env) *cobra.Command {
 	}
 	c.Flags().StringVar(&out, "out", "", "write the module to `FILE`")
 	jsonFlag(c, &asJSON)
+	e.verboseFlag(c)
 	groupFlags(c, "output", "out")
 	return c
 }

@@ -31,7 +31,7 @@ const maxMarks = 1 << 20
 
 // explainRego asks a copy of a policy that says how far its rules come, and returns that. The verdict is that
 // of the policy itself. There is nothing, but a line that says so, for a module without its source.
-func (e *env) explainRego(ctx context.Context, engine *host.Engine, modules app.Modules, g *guestFile, module *host.Module, f guardFlags, q abi.Question) ([]ruleReport, error) {
+func (e *env) explainRego(ctx context.Context, modules app.Modules, g *guestFile, module *host.Module, f guardFlags, q abi.Question) ([]ruleReport, error) {
 	if !g.made {
 		fmt.Fprintf(e.stderr, "%s was compiled from Rego, and its rules are in its source: name the folder to have them explained\n", foreign(g.name, false))
 		return nil, nil
@@ -44,7 +44,7 @@ func (e *env) explainRego(ctx context.Context, engine *host.Engine, modules app.
 	if err != nil {
 		return nil, moduleError(g.name, g.wasm, err)
 	}
-	watched, err := engine.Load(ctx, wasm)
+	watched, err := modules.Load(ctx, g.short(), wasm)
 	if err != nil {
 		return nil, moduleError(g.name, wasm, err)
 	}

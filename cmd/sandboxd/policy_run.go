@@ -131,6 +131,7 @@ func policyRunCommand(e *env) *cobra.Command {
 	c.Flags().BoolVar(&f.explain, "explain", false, "say which way the code took")
 	c.Flags().BoolVar(&f.full, "full", false, "do not shorten values")
 	jsonFlag(c, &f.json)
+	e.verboseFlag(c)
 	groupFlags(c, "input", "question", "chain", "learn")
 	groupFlags(c, "output", "full", "explain")
 	return c
@@ -206,7 +207,7 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 			module = cover.Watched()
 		}
 	} else {
-		module, err = g.load(ctx, engine)
+		module, err = g.load(ctx, modules)
 	}
 	if err != nil {
 		return err
@@ -238,7 +239,7 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 		r.Path = cover.Path()
 	}
 	if f.explain && rego {
-		if r.Rules, err = e.explainRego(ctx, engine, modules, g, module, f.guardFlags, q); err != nil {
+		if r.Rules, err = e.explainRego(ctx, modules, g, module, f.guardFlags, q); err != nil {
 			return err
 		}
 	}

@@ -60,6 +60,7 @@ func policySimulateCommand(e *env) *cobra.Command {
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of every user; may be repeated")
 	flags.BoolVar(&f.fail, "fail-on-change", false, "exit 1 if anything would have been different")
 	jsonFlag(c, &f.json)
+	e.verboseFlag(c)
 	groupFlags(c, "input", "guard", "name", "settings", "export", "session", "since", "last", "role")
 	groupFlags(c, "output", "fail-on-change")
 	return c
@@ -109,7 +110,7 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	if err != nil {
 		return err
 	}
-	module, err := g.load(ctx, engine)
+	module, err := g.load(ctx, modules)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ func policyTestCommand(e *env) *cobra.Command {
 		},
 	}
 	f.add(c)
+	e.verboseFlag(c)
 	c.Flags().StringVar(&f.mutate, "mutate", "", "change the compiled guards in one place after the other; less than `PERCENT` that rows notice is a failure; default 100")
 	c.Flags().Lookup("mutate").NoOptDefVal = "100"
 	groupFlags(c, "output", "mutate")

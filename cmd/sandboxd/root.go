@@ -27,6 +27,8 @@ func run(ctx context.Context, e *env) int {
 // newRoot returns the command tree. Each command stands in a file of its own,
 // and has what it needs of the process in e.
 func newRoot(e *env) *cobra.Command {
+	e.progress = &progress{out: e.stderr.Writer, terminal: e.stderr.terminal}
+	e.stderr.Writer = e.progress
 	root := group("sandboxd", "Run agents whose every tool, hook and guard is a WebAssembly guest")
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.PersistentFlags().StringVar(&e.color, "color", "auto", "colour: `WHEN` is auto, always or never")

@@ -32,7 +32,6 @@ type runFlags struct {
 	json    bool
 	full    bool
 	noInput bool
-	verbose bool
 	trace   bool
 	failOn  string
 	replay  string
@@ -69,7 +68,7 @@ func runCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.replay, "replay", "", "recorded answers (a file or folder, `PATH`) instead of the network")
 	flags.StringVar(&f.failOn, "fail-on", "", "`deny`: exit 1 if any call was refused")
 	flags.BoolVar(&f.noInput, "no-input", false, "never ask; a question to a person ends the run")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the timeline although standard error is no terminal")
+	flags.BoolVarP(&e.progress.verbose, "verbose", "v", false, "show the timeline, and what was built and compiled, although standard error is no terminal")
 	flags.BoolVar(&f.trace, "trace", false, "show the host calls of guests in the timeline")
 	flags.BoolVar(&f.full, "full", false, "do not shorten values in the timeline")
 	flags.BoolVar(&f.watch, "watch", false, "stay, and run the message again whenever a file of the app changes")
@@ -120,7 +119,7 @@ func (e *env) run(ctx context.Context, f *runFlags, args []string) error {
 		return err
 	}
 	w := newRunWriter(e, f)
-	rt, closeAll, err := e.openApp(ctx, file, app.Options{Replay: e.optionalPath(f.replay), Observer: w.observer(), Trace: w.hostCall(), Logger: e.logger(f.verbose)})
+	rt, closeAll, err := e.openApp(ctx, file, app.Options{Replay: e.optionalPath(f.replay), Observer: w.observer(), Trace: w.hostCall(), Logger: e.logger(e.progress.verbose)})
 	if err != nil {
 		return err
 	}
@@ -449,5 +448,5 @@ func (e *env) modulesWithLog(ctx context.Context, log *slog.Logger) (*host.Engin
 	if err != nil {
 		return nil, app.Modules{}, err
 	}
-	return engine, app.Modules{Engine: engine, Builds: builds}, nil
+	return engine, app.Modules{Engine: engine, Builds: builds, Began: e.progress.begin}, nil
 }

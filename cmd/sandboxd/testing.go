@@ -272,7 +272,7 @@ func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
 			return nil, err
 		}
 		t.module = t.cover.Module()
-	} else if t.module, err = g.load(ctx, r.engine); err != nil {
+	} else if t.module, err = g.load(ctx, r.modules); err != nil {
 		return nil, err
 	}
 	if g.made {

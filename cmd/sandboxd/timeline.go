@@ -68,7 +68,7 @@ func plural(n int, what string) string {
 
 // line writes a line of the timeline; a kind of "" writes no time.
 func (w *runWriter) line(kind, format string, args ...any) {
-	if w.flags.json || !w.e.stderr.terminal && !w.flags.verbose {
+	if w.flags.json || !w.e.stderr.terminal && !w.e.progress.verbose {
 		return
 	}
 	text := fmt.Sprintf(format, args...)

@@ -45,11 +45,13 @@ func (rt *Runtime) policy(ctx context.Context, name string, g *Member, o Options
 		return rt.module(ctx, "guard "+name, g.Policy, g.Source, "", g.Digest, o)
 	}
 	if rt.builtin == nil {
-		wasm, _, err := o.Modules.Builtin(ctx)
+		modules := o.Modules
+		modules.Tenant = rt.File.Name
+		wasm, _, err := modules.Builtin(ctx)
 		if err != nil {
 			return nil, bad(abi.PolicyUnavailable, "builtin guards are built with Go, which must be at hand", "guard %s: %v", name, err)
 		}
-		if rt.builtin, err = o.Modules.Engine.LoadFor(ctx, rt.File.Name, wasm); err != nil {
+		if rt.builtin, err = modules.Load(ctx, "builtin", wasm); err != nil {
 			return nil, fmt.Errorf("guard %s: %w", name, err)
 		}
 	}

@@ -23,7 +23,31 @@ import (
 type Modules struct {
 	Engine *host.Engine
 	Builds string // folder for built sources; empty: the default of guestbuild
-	Tenant string // whose turns to compile are taken for descriptions
+	Tenant string // whose turns to compile are taken
+	// Began is told of what may take long when it begins, such as "compiling weather 5d0c8e77", and
+	// what it returns is called when that has ended. Texts are as files and modules have them. May be nil.
+	Began func(step string) (ended func())
+}
+
+func (m Modules) began(format string, args ...any) (ended func()) {
+	if m.Began == nil {
+		return func() {}
+	}
+	return m.Began(fmt.Sprintf(format, args...))
+}
+
+// Load checks and compiles a module. name is for [Modules.Began]. Errors are those of
+// [host.Engine.LoadFor].
+func (m Modules) Load(ctx context.Context, name string, wasm []byte) (*host.Module, error) {
+	sum := sha256.Sum256(wasm)
+	defer m.began("compiling %s %x", name, sum[:4])()
+	return m.Engine.LoadFor(ctx, m.Tenant, wasm)
+}
+
+// describe has a module that is compiled for this say what it is.
+func (m Modules) describe(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
+	defer m.began("asking a module what it is")()
+	return m.Engine.DescribeFor(ctx, m.Tenant, wasm)
 }
 
 // Pack writes a manifest into a module: the given one, or what the module says
@@ -31,7 +55,7 @@ type Modules struct {
 func (m Modules) Pack(ctx context.Context, wasm []byte, manifest *abi.Manifest) ([]byte, error) {
 	if manifest == nil {
 		var err error
-		if manifest, err = m.Engine.DescribeFor(ctx, m.Tenant, wasm); err != nil {
+		if manifest, err = m.describe(ctx, wasm); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +160,9 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 			return nil, guestlang.Result{}, bad(abi.ConfigInvalid, "", "%s: %v", name, err)
 		}
 	}
+	ended := m.began("building %s", folder(dir))
 	built, err := guestlang.Build(ctx, source, m.Builds)
+	ended()
 	if missing, ok := errors.AsType[*guestlang.MissingError](err); ok {
 		return nil, built, bad("", missing.Install, "%s: %v", dir, missing)
 	}
@@ -152,6 +178,14 @@ func (m Modules) Build(ctx context.Context, dir string, manifest *abi.Manifest) 
 	return packed, built, err
 }
 
+// folder is the name of a folder.
+func folder(dir string) string {
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
+	}
+	return filepath.Base(dir)
+}
+
 // described returns what a built module says of itself. It is asked once, and its answer
 // kept beside what was built, because to ask is to compile it once more.
 func (m Modules) described(ctx context.Context, wasm []byte) (*abi.Manifest, error) {
@@ -165,7 +199,7 @@ func (m Modules) described(ctx context.Context, wasm []byte) (*abi.Manifest, err
 			return manifest, nil
 		}
 	}
-	manifest, err := m.Engine.DescribeFor(ctx, m.Tenant, wasm)
+	manifest, err := m.describe(ctx, wasm)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +220,7 @@ func (rt *Runtime) module(ctx context.Context, what, file, source, manifestFile,
 	if err != nil {
 		return nil, err
 	}
-	module, err := modules.Engine.LoadFor(ctx, rt.File.Name, wasm)
+	module, err := modules.Load(ctx, what[strings.LastIndexByte(what, ' ')+1:], wasm)
 	if reject, ok := errors.AsType[*host.RejectError](err); ok {
 		more := ""
 		if n := len(reject.Reasons); n > 1 {
