@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -14,21 +15,26 @@ import (
 
 // A guest runs on a slice of fuel before it calls the host. A collection of garbage waits for the
 // slices of all guests again and again, since it lets others run whenever it has swept a little: so
-// slices take some hundredth of a millisecond, and a millisecond if every instruction misses the
-// processor's caches. Calls that end soon hold nobody up for long: the first slices are longer, since
-// each costs a call of the host and a look for others that want to run.
+// slices take some hundredth of a millisecond, and one or two milliseconds if every instruction misses
+// the processor's caches. Calls that end soon hold nobody up for long: the first slices are longer, since
+// each costs a call of the host. To let others run costs more than the rest of that call, most of all where
+// nobody else wants to, so slices of less than yieldAfter do it together. Only fuel decides where slices
+// end: if time did, what a trapped guest is said to have used would not repeat.
 const (
-	sliceFuel      = 1 << 15
+	sliceFuel      = 1 << 16
 	firstSliceFuel = 1 << 17
 	firstFuel      = 1 << 20 // of a call, in such slices
+
+	yieldAfter = 10 * time.Microsecond
 )
 
 // fuel is what one frame knows of its guest's fuel. What is left of a slice is in the
 // instance, see package meter.
 type fuel struct {
 	limit   int64
-	granted int64 // in slices
-	used    int64 // once it is over
+	granted int64         // in slices
+	used    int64         // once it is over
+	yielded time.Duration // when others were let run last, since the clock began
 }
 
 // installMeter makes the module that metered guests, and the module of their blocks, import from.
@@ -68,7 +74,8 @@ func (f *frame) refill() {
 	if int64(f.instance.depth.Get()) < 0 {
 		panic(&abort{abi.GuestStack, fmt.Sprintf("calls within calls: more frames than %d", f.limits.Depth)})
 	}
-	if int64(f.instance.fuel.Get()) >= 0 {
+	left := int64(f.instance.fuel.Get())
+	if left >= 0 {
 		// Within a long instruction. Others do not take turns there: guests that all fill their
 		// memory would all have it at once.
 		f.checkTime()
@@ -76,9 +83,16 @@ func (f *frame) refill() {
 	}
 	// The garbage collector and others need not wait until the scheduler takes the
 	// processor away.
-	runtime.Gosched()
-	f.checkTime()
-	used := f.spent()
+	elapsed := time.Since(f.started)
+	if elapsed-f.fuel.yielded >= yieldAfter {
+		runtime.Gosched()
+		elapsed = time.Since(f.started)
+		f.fuel.yielded = elapsed
+	}
+	if elapsed >= f.bound || f.parent.Err() != nil {
+		panic(f.timeUp())
+	}
+	used := f.fuel.granted - left
 	if used > f.fuel.limit {
 		panic(&abort{abi.GuestFuel, fmt.Sprintf("limit %d", f.fuel.limit)})
 	}

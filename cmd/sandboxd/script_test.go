@@ -173,12 +173,16 @@ func copyExample(name, into string) error {
 		text = strings.ReplaceAll(text, "module: plugins/", "module: "+from+"/plugins/")
 		text = strings.ReplaceAll(text, "policy: policies/", "policy: "+from+"/policies/")
 		text = strings.ReplaceAll(text, "[go, run, ./", fmt.Sprintf("[go, -C, %q, run, ./", from))
-		text = strings.Replace(text, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
-		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(slowMachine(text)), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// slowMachine gives the guards of an app the time that they need where tests run, on loaded machines.
+func slowMachine(app string) string {
+	return strings.Replace(app, "dev:\n", "dev:\n  guard_wall: 20s # tests run on loaded machines\n", 1)
 }
 
 // edit FILE OLD NEW replaces a text that stands in the file once.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,9 +13,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestWalkthrough runs what docs/first-ten-minutes.md says, in an empty folder that
-// has the examples: every command of a console block, with what it is to print, and
-// every change of a diff block.
+// TestWalkthrough runs docs/first-ten-minutes.md, from the clone of the repository on: every
+// command of a console block, with what it is to print, and every change of a diff block. The
+// repository is what stands here, committed or not, and from where the page puts it on
+// PATH, sandboxd is the one that the page has built.
 func TestWalkthrough(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "first-ten-minutes.md"))
 	if err != nil {
@@ -31,19 +33,79 @@ func TestWalkthrough(t *testing.T) {
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	from := repository(t)
 	p := scripts(t)
 	p.Dir, p.Files = "", []string{file}
-	p.Cmds["shows"] = shows
+	p.Cmds["shows"], p.Cmds["export"] = shows, export
 	setup := p.Setup
 	p.Setup = func(s *testscript.Env) error {
-		for _, name := range []string{"weather", "invoices", "hostile"} {
-			if err := copyExample(name, filepath.Join(s.WorkDir, "examples")); err != nil {
-				return err
-			}
-		}
+		s.Setenv("REPOSITORY", from)
 		return setup(s)
 	}
 	testscript.Run(t, p)
+}
+
+// repository returns a repository of git that has all files of this one in one commit.
+func repository(t *testing.T) string {
+	t.Helper()
+	dir, root := t.TempDir(), filepath.Join("..", "..")
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		from, to := filepath.Join(root, e.Name()), filepath.Join(dir, e.Name())
+		switch {
+		case e.Name() == ".git" || e.Name() == "bin":
+			continue
+		case e.IsDir():
+			err = os.CopyFS(to, os.DirFS(from))
+		default:
+			var data []byte
+			if data, err = os.ReadFile(from); err == nil {
+				err = os.WriteFile(to, data, 0o644)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apps, err := filepath.Glob(filepath.Join(dir, "examples", "*", "agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range apps {
+		data, err := os.ReadFile(app)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(app, []byte(slowMachine(string(data))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=test", "-c", "user.email=test@test.example", "commit", "-q", "-m", "all"}} {
+		git := exec.CommandContext(t.Context(), "git", args...)
+		git.Dir = dir
+		git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull)
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", args[0], err, out)
+		}
+	}
+	return dir
+}
+
+// export NAME=VALUE sets a variable as a shell does, which knows the folder as PWD.
+func export(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: export NAME=VALUE")
+	}
+	name, value, _ := strings.Cut(args[0], "=")
+	ts.Setenv(name, os.Expand(value, func(key string) string {
+		if key == "PWD" {
+			return ts.MkAbs(".")
+		}
+		return ts.Getenv(key)
+	}))
 }
 
 // shows PATTERN finds a line in what the last command printed, to whichever stream.
@@ -61,7 +123,7 @@ func shows(ts *testscript.TestScript, neg bool, args []string) {
 // walkthrough makes a script of the console and diff blocks of a page. In a console
 // block a line after "$ " is a command, "exit 1" says that it fails, and every other
 // line is one that it prints, in which … stands for anything. The id of the question
-// that was asked last may be written cnf-… in a command.
+// that was asked last may be written cnf-… in a command, and REPOSITORY is where this one is.
 func walkthrough(page string) (string, error) {
 	var script strings.Builder
 	for i, block := range strings.Split("\n"+page, "\n```") {
@@ -73,7 +135,7 @@ func walkthrough(page string) (string, error) {
 			err = console(&script, text)
 		case kind == "diff":
 			err = diffs(&script, text)
-		case kind != "sh":
+		default:
 			err = fmt.Errorf("a block of kind %q", kind)
 		}
 		if err != nil {
@@ -86,12 +148,21 @@ func walkthrough(page string) (string, error) {
 func console(script *strings.Builder, text string) error {
 	for _, command := range strings.Split("\n"+text, "\n$ ")[1:] {
 		lines := strings.Split(strings.TrimSuffix(command, "\n"), "\n")
+		if value, is := strings.CutPrefix(lines[0], "export "); is {
+			fmt.Fprintln(script, "export", quote(strings.ReplaceAll(value, `"`, "")))
+			continue
+		}
 		words, err := shellWords(lines[0])
 		if err != nil {
 			return err
 		}
 		for i, word := range words {
-			if words[i] = "$CNF"; word != "cnf-…" {
+			switch word {
+			case "cnf-…":
+				words[i] = "$CNF"
+			case "REPOSITORY":
+				words[i] = "$REPOSITORY"
+			default:
 				words[i] = quote(word)
 			}
 		}

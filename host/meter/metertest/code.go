@@ -21,9 +21,18 @@ func (g *generator) write(f *function) {
 	f.code = g.code
 }
 
-// spend takes one of the work that is left, or traps.
+// spend takes one of the work that is left; without any the function returns zeros.
 func (g *generator) spend() {
-	g.emit(0x23, work, 0x45, 0x04, 0x40, 0x00, 0x0b, 0x23, work, 0x41, 1, 0x6b, 0x24, work)
+	g.emit(0x23, work, 0x45, 0x04, 0x40)
+	for _, t := range g.types[g.f.typ].Results {
+		g.emit(zero(t)...)
+	}
+	g.emit(0x0f, 0x0b, 0x23, work, 0x41, 1, 0x6b, 0x24, work)
+}
+
+func zero(t wasmbin.ValueType) []byte {
+	return map[wasmbin.ValueType][]byte{i32: {0x41, 0}, i64: {0x42, 0}, f32: {0x43, 0, 0, 0, 0}, f64: {0x44, 0, 0, 0, 0, 0, 0, 0, 0},
+		v128: append([]byte{0xfd, 12}, make([]byte, 16)...), funcref: {0xd0, byte(funcref)}, externref: {0xd0, byte(externref)}}[t]
 }
 
 // local returns a local of a type to write to, which may be a new one.

@@ -35,13 +35,15 @@ const (
 // it can be. Its functions call each other and, now and then, the host: it imports one function of
 // the type (i32 i32) -> () by the given names, and Call calls that last, with 0 and the bytes of memory.
 //
-// Calls and rounds of loops are counted, and the one too many is a trap. Half of the modules
+// Calls and rounds of loops are counted, and where there are too many functions return at once. Every call of Call
+// counts itself in memory and in globals, so what is left of one shows in the next. Half of the modules
 // change tables and drop segments; the others can be set back by their memory and globals. Some have a
 // start function, an export "_initialize", more than two MiB of memory, or data in segments that touch.
 func Module(choices []byte, module, name string) []byte {
 	g := &generator{choices: choices, left: mostCode}
 	flags := g.next()
 	g.lasting, g.bulk, g.big = flags&1 == 0, flags&2 == 0, flags&0x38 == 0x38
+	g.second = 12 - 2*(flags>>7)
 	g.declare()
 	for _, f := range g.funcs {
 		g.write(f)
@@ -55,6 +57,7 @@ type generator struct {
 	lasting bool
 	bulk    bool // segments that instructions name
 	big     bool
+	second  int // where the second of the segments in the beginning lies
 
 	types   []wasmbin.FuncType
 	funcs   []*function // those with a body; before them is the import
@@ -220,7 +223,13 @@ func (g *generator) module(module, name string, start, initialize bool) []byte {
 	if g.bulk {
 		data = append(data, []byte("\x01\x07passive"), []byte("\x01\x03\xc0\x7f\x00"))
 	} else {
-		data = append(data, slices.Concat([]byte{0}, sleb([]byte{0x41}, 12), []byte{0x0b, 2, 'X', 'Y'}), slices.Concat([]byte{0}, sleb([]byte{0x41}, 0x1000), []byte{0x0b, 1, 9}))
+		// They touch, or one is over the other.
+		data = append(data, slices.Concat([]byte{0}, sleb([]byte{0x41}, g.second), []byte{0x0b, 2, 'X', 'Y'}), slices.Concat([]byte{0}, sleb([]byte{0x41}, 0x1000), []byte{0x0b, 1, 9}))
+	}
+	for i := range 64 { // so that in what is copied in parts no part is like another
+		if g.big {
+			data = append(data, slices.Concat([]byte{0}, sleb([]byte{0x41}, 1<<20-1<<15+i<<10), []byte{0x0b, 8, byte(i), 1, byte(i * 7), 3, 4, byte(i), 6, 7}))
+		}
 	}
 	out := []byte("\x00asm\x01\x00\x00\x00")
 	out = section(out, 1, vector(types...))
@@ -286,6 +295,16 @@ func (g *generator) finish(first wasmbin.FuncType) {
 	g.begin(&function{typ: 1})
 	g.number(mostWork)
 	g.emit(0x24, work)
+	g.count()
+	for i, f := range g.funcs[1 : dump-1] {
+		for _, t := range g.types[f.typ].Params {
+			g.emit(g.constant(t)...)
+		}
+		g.index(0x10, i+2)
+		for range g.types[f.typ].Results {
+			g.emit(0x1a)
+		}
+	}
 	for _, t := range first.Params {
 		g.emit(g.constant(t)...)
 	}
@@ -308,6 +327,31 @@ func (g *generator) finish(first wasmbin.FuncType) {
 	g.emit(0x74, 0x10, 0) // shl, call of the host
 	g.f.code = g.code
 	g.funcs = append(g.funcs, g.f)
+}
+
+// count counts a call in everything that lasts.
+func (g *generator) count() {
+	g.emit(0x41, 0, 0x41, 0, 0x28, 2, 0, 0x41, 1, 0x6a, 0x36, 2, 0)
+	for i, v := range g.globals {
+		one := map[wasmbin.ValueType][]byte{i32: {0x41, 1, 0x6a}, i64: {0x42, 1, 0x7c}, f32: {0x43, 0, 0, 0x80, 0x3f, 0x92}, f64: {0x44, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0xa0}}[v.t]
+		if i == work || !v.mutable || one == nil {
+			continue
+		}
+		if v.t == f32 || v.t == f64 { // not of a NaN
+			g.index(0x23, i)
+			g.index(0x23, i)
+			g.emit(map[wasmbin.ValueType]byte{f32: 0x5b, f64: 0x61}[v.t], 0x04, 0x40)
+		}
+		g.index(0x23, i)
+		g.emit(one...)
+		g.index(0x24, i)
+		if v.t == f32 || v.t == f64 {
+			g.emit(0x0b)
+		}
+	}
+	if g.lasting {
+		g.emit(0xd0, byte(funcref), 0x41, 1, 0xfc, 15, 2, 0x1a) // the third table grows
+	}
 }
 
 func (g *generator) begin(f *function) { g.f, g.code, g.depth = f, nil, 0 }

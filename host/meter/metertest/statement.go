@@ -102,7 +102,7 @@ func (g *generator) bulkMemory() {
 	}
 	length := func() {
 		if g.big && g.pick(2) == 0 {
-			g.number(1<<20 + 12345) // more than what is done at once
+			g.number([]int{1<<20 + 12345, 2 << 20, 33<<16 - 1, 33<<16 - 0x2000}[g.pick(4)]) // more than what is done at once, and perhaps past the end
 			return
 		}
 		g.small(1 << 11)
@@ -184,6 +184,11 @@ func (g *generator) leave() {
 		g.exprs(labels[0])
 		g.emit(0x0f)
 	case 1:
+		if !g.rarely() {
+			g.exprs(labels[0])
+			g.emit(0x0f)
+			return
+		}
 		g.emit(0x00)
 	case 2, 3:
 		to := g.pick(len(labels))
