@@ -56,10 +56,32 @@ func configCheckCommand(e *env) *cobra.Command {
 			for _, m := range file.MCP {
 				fmt.Fprintf(e.stdout, "--  mcp %s  reached by the first run: %s\n", m.Name, foreign(m.Where(), false))
 			}
-			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, plural(len(file.AllTools()), "tool"))
+			fmt.Fprintf(e.stdout, "ok  app %s  %s\n", file.Name, toolCount(file))
 			return nil
 		},
 	}
+}
+
+// toolCount says how many tools agents have: those named for them, and those that MCP servers of
+// theirs are to offer. How many a server lists is known once it is reached.
+func toolCount(file *app.File) string {
+	has := map[string]bool{}
+	file.EachAgent(func(_ string, a *app.Agent) {
+		for _, name := range a.Toolsets {
+			has[name] = true
+		}
+	})
+	n, more := len(file.AllTools()), ""
+	for _, m := range file.MCP {
+		switch {
+		case !has[m.Name]:
+		case slices.Contains(m.Tools, "*"):
+			more += ", and all of mcp " + m.Name
+		default:
+			n += len(m.Tools)
+		}
+	}
+	return plural(n, "tool") + more
 }
 
 // onlyWatched returns the names of the monitors that judge calls, if tools have

@@ -180,8 +180,21 @@ func rejectText(reasons []host.Reason) string {
 	return reasons[0].Text
 }
 
-// rejectHint says what to do about the first reason.
+// rejectHint says what to do about the first reason, or where all of them are shown.
 func rejectHint(name string, reasons []host.Reason) string {
+	switch cure := rejectCure(name, reasons); {
+	case cure != "":
+		return cure
+	case len(reasons) > 1:
+		return fmt.Sprintf("sandboxd plugin inspect %s shows all of them", name)
+	case reasons[0].Code == abi.ModuleImportDenied:
+		return fmt.Sprintf("sandboxd plugin inspect %s lists what it imports", name)
+	}
+	return ""
+}
+
+// rejectCure says what to do about the first reason; empty if that is not known.
+func rejectCure(name string, reasons []host.Reason) string {
 	text := reasons[0].Text
 	switch {
 	case text == commandModule:
@@ -192,10 +205,6 @@ func rejectHint(name string, reasons []host.Reason) string {
 		return "rebuild with a current Extism PDK"
 	case strings.HasPrefix(text, noManifest):
 		return fmt.Sprintf("sandboxd plugin pack %s, with --manifest FILE if it cannot describe itself", name)
-	case len(reasons) > 1:
-		return fmt.Sprintf("sandboxd plugin inspect %s shows all of them", name)
-	case reasons[0].Code == abi.ModuleImportDenied:
-		return fmt.Sprintf("sandboxd plugin inspect %s lists what it imports", name)
 	}
 	return ""
 }

@@ -39,7 +39,7 @@ var meanings = map[abi.Code]meaning{
 	abi.GuestOutputTooLarge:  {"The answer is longer than an answer may be.", "answer less, or write an artifact"},
 	abi.HostcallLimit:        {"The guest called its host more often than it may.", "make fewer, larger ones; sandboxd help limits has the most that limits.host_calls may be"},
 	abi.CapabilityDenied:     {"The guest asked for something that it was not granted.", "write LINE under grants of the plugin in APP/" + app.FileName + ", if it should have it and its manifest asks for it; a guard may have narrowed the grants"},
-	abi.EgressDenied:         {"The host refuses that address whatever is granted: it is private, or a redirect led away from what is granted.", "write LINE under grants in APP/" + app.FileName + ", if the host is yours; a metadata service is never reached"},
+	abi.EgressDenied:         {"The host refuses that address whatever is granted: it is private, or a redirect led away from what is granted.", "write LINE under requests of its manifest and under grants in APP/" + app.FileName + ", if the host is yours: it has to be asked for and granted; a metadata service is never reached"},
 	abi.EgressLimit:          {"The answer from the network was too large or too slow.", "ask for less"},
 	abi.QuotaExceeded:        {"The tool wanted to keep more than one call may.", "keep less in one call, or in several"},
 	abi.NoRecordedAnswer:     {"Recorded answers stand in for the network, and none fits the request.", "add it to the cassette"},

@@ -91,7 +91,9 @@ func (e *env) inspectPlugin(ctx context.Context, f *inspectFlags, name string) e
 	}
 	for _, v := range now.Verdicts {
 		if !v.Accepted && slices.Contains(as, v.As) {
-			return refusal(name, v)
+			refused := refusal(name, v)
+			refused.Hint = rejectCure(name, v.Reasons) // the rest is above
+			return refused
 		}
 	}
 	return nil

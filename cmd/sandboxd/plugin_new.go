@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,11 @@ func newCommand(e *env, policy bool, c *cobra.Command) *cobra.Command {
 		l, what := guestlang.Named(lang), "plugins"
 		if policy {
 			what = "policies"
+		}
+		switch strings.ToLower(lang) {
+		case "js", "javascript":
+			return misuse("sandboxd "+map[bool]string{false: "plugin", true: "policy"}[policy]+" new --lang assemblyscript "+args[0],
+				"--lang %s: JavaScript is not among the languages: nothing here runs it within the limits of a guest; AssemblyScript is near it", lang)
 		}
 		if l == nil || !policy && !l.Plugins {
 			return misuse("LANGUAGE is "+guestlang.Names(policy), "--lang %q: not a language that %s can be made in", lang, what)

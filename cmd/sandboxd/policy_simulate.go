@@ -80,6 +80,17 @@ type simulated struct {
 	Why     []abi.Why  `json:"why,omitempty"`
 }
 
+// A notJudged question cannot be made of what was kept.
+type notJudged struct {
+	Kind    string    `json:"kind"`
+	Session string    `json:"session"`
+	User    string    `json:"user"`
+	Phase   abi.Phase `json:"phase"`
+	Call    string    `json:"call,omitempty"`
+	Tool    string    `json:"tool,omitempty"`
+	Error   string    `json:"error"`
+}
+
 func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error {
 	began := time.Now()
 	if f.module == "" {
@@ -128,23 +139,28 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 		slices.SortStableFunc(sessions, func(a, b *session.Session) int { return lastSaid(b).Compare(lastSaid(a)) })
 		sessions = sessions[:min(f.last, len(sessions))]
 	}
+	s := &simulation{env: e, json: f.json}
 	var asked []authortest.Stored
 	for _, sess := range sessions {
-		list, err := authortest.StoredQuestions(sess, f.roles, specs(rt))
-		if err != nil {
-			return fmt.Errorf("session %s: %w", sess.Key.ID, err)
-		}
+		list, unread := authortest.StoredQuestions(sess, f.roles, specs(rt))
 		asked = append(asked, list...)
+		for _, u := range unread {
+			if !u.At.Before(after) && slices.Contains(guard.Phases(), u.Phase) {
+				s.unread = append(s.unread, notJudged{"not_judged", sess.Key.ID, sess.Key.User, u.Phase, u.Call, u.Tool, u.Err.Error()})
+			}
+		}
 	}
 	asked = slices.DeleteFunc(asked, func(s authortest.Stored) bool {
 		return s.At.Before(after) || !slices.Contains(guard.Phases(), s.Question.Phase)
 	})
 	slices.SortStableFunc(asked, func(a, b authortest.Stored) int { return a.At.Compare(b.At) })
-	if len(asked) == 0 {
+	if len(asked)+len(s.unread) == 0 {
 		return misuse("the guard judges in "+phasesText(guard.Phases()), "policy simulate: no question found in %s", plural(len(sessions), "session"))
 	}
-	s := &simulation{env: e, json: f.json}
-	s.line(map[string]any{"format": 1, "kind": "start", "questions": len(asked), "sessions": len(sessions), "guard": module.Digest().String()})
+	s.line(map[string]any{"format": 1, "kind": "start", "questions": len(asked) + len(s.unread), "sessions": len(sessions), "guard": module.Digest().String()})
+	for _, u := range s.unread {
+		s.line(u)
+	}
 	for _, q := range asked {
 		clock = q.At
 		s.take(q, flow.Ask(ctx, guard, q.Question, authortest.GuardWall))
@@ -152,7 +168,7 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 			return context.Cause(ctx)
 		}
 	}
-	s.line(map[string]any{"kind": "end", "unchanged": s.unchanged, "changed": s.changed()})
+	s.line(map[string]any{"kind": "end", "unchanged": s.unchanged, "changed": s.changed(), "not_judged": len(s.unread)})
 	if !f.json {
 		fmt.Fprintf(e.stdout, "%s of %s judged again · guard %s · %s\n", plural(len(asked), "stored question"), plural(len(sessions), "session"), module.Digest().Short(), took(time.Since(began)))
 		fmt.Fprint(e.stdout, s.text())
@@ -249,6 +265,7 @@ type simulation struct {
 	*env
 	json      bool
 	unchanged int
+	unread    []notJudged
 	kinds     []*simulatedKind
 }
 
@@ -318,6 +335,10 @@ func (s *simulation) text() string {
 			fmt.Fprintf(&b, "   %s", foreign(k.first.Code, false))
 		}
 		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "  not judged       %s\n", count(int64(len(s.unread))))
+	for _, u := range s.unread {
+		fmt.Fprintf(&b, "    %s %s   %s\n", foreign(u.Session, false), foreign(cmp.Or(u.Call, string(u.Phase)), false), foreign(u.Error, false))
 	}
 	return b.String()
 }

@@ -88,7 +88,7 @@ func judge(ctx context.Context, module *host.Module, as role) verdict {
 }
 
 // refusal is the error for a module that is not what it declares to be.
-func refusal(name string, v verdict) error {
+func refusal(name string, v verdict) *commandError {
 	return &commandError{What: fmt.Sprintf("%s: refused as a %s: %s", name, v.As, rejectText(v.Reasons)),
 		Code: v.Reasons[0].Code, Hint: rejectHint(name, v.Reasons), Exit: exitNotDone}
 }

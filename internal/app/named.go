@@ -44,15 +44,20 @@ func (f *File) entries() []entry {
 	return all
 }
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{12,64}$`)
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{4,64}$`)
 
 // Module returns the module that ref names, packed, whatever digest is written beside
-// it: the name of a plugin or guard of the file, or a digest, as whole or short as
-// sandboxd prints it, of one of their modules. Those that are named by their source
-// are built. That there is none is an [*Error] with the code not_found.
+// it: the name of a plugin or guard of the file, or the digest of one of their modules, of which
+// four digits or more are given. Those that are named by their source are built. That there is none
+// is an [*Error] with the code not_found, that there are several one with the code usage.
 func (f *File) Module(ctx context.Context, m Modules, ref string) ([]byte, error) {
 	digest := digestForm.MatchString(ref)
-	var names []string
+	if !digest && strings.HasPrefix(ref, "sha256:") {
+		return nil, bad(abi.Usage, "sandboxd prints the first 12 digits, and all of them with --json",
+			"%s: want sha256: and 4 to 64 of the digits 0-9 and a-f", ref)
+	}
+	var names, found []string // what has the digest
+	var one []byte
 	var broken error // of the first module that could not be read
 	for _, e := range f.entries() {
 		if names = append(names, e.names...); !digest && !slices.Contains(e.names, ref) {
@@ -65,12 +70,24 @@ func (f *File) Module(ctx context.Context, m Modules, ref string) ([]byte, error
 		} else {
 			wasm, err = f.read(ctx, m, e.what, e.file, e.source, e.manifest)
 		}
-		if !digest || err == nil && strings.HasPrefix(fmt.Sprintf("sha256:%x", sha256.Sum256(wasm)), ref) {
+		if !digest {
 			return wasm, err
+		}
+		sum := fmt.Sprintf("sha256:%x", sha256.Sum256(wasm))
+		if err == nil && sum == ref {
+			return wasm, nil
+		}
+		if err == nil && strings.HasPrefix(sum, ref) {
+			if found, one = append(found, e.what+" "+short(sum)), wasm; len(found) > 1 && !strings.HasSuffix(found[0], " "+short(sum)) {
+				return nil, bad(abi.Usage, "give more of its digits", "%s: the digest of several modules: %s", ref, strings.Join(found, ", "))
+			}
 		}
 		if broken == nil {
 			broken = err
 		}
+	}
+	if one != nil {
+		return one, nil
 	}
 	switch near := Nearest(ref, names); {
 	case broken != nil:

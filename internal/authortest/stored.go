@@ -2,6 +2,7 @@ package authortest
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -21,13 +22,24 @@ type Stored struct {
 	At       time.Time
 }
 
+// An Unread question is one that cannot be made of what a session has kept, such as of an older
+// version, so that no guard can be asked.
+type Unread struct {
+	Phase abi.Phase
+	Call  string // its id, of calls and results
+	Tool  string
+	Run   string
+	At    time.Time
+	Err   error
+}
+
 // StoredQuestions returns the questions of a session in their order, in all phases but
-// that of requests, which no session holds. roles are those of the user. about
-// describes a tool of the app; nil for one that there is not.
+// that of requests, which no session holds, and apart those that cannot be read. roles are those of
+// the user. about describes a tool of the app; nil for one that there is not.
 //
 // Was is what became of the document: deny if guards refused it, confirm if a person
 // was asked about it, else allow.
-func StoredQuestions(sess *session.Session, roles []string, about func(tool string) *flow.Spec) ([]Stored, error) {
+func StoredQuestions(sess *session.Session, roles []string, about func(tool string) *flow.Spec) ([]Stored, []Unread) {
 	was := map[string]abi.Ruling{}
 	args := map[string]json.RawMessage{}
 	for _, ev := range sess.Events {
@@ -81,22 +93,27 @@ func StoredQuestions(sess *session.Session, roles []string, about func(tool stri
 				continue
 			}
 			facts := b.call(r.ID, r.Name)
-			if facts.Args = args[r.ID]; facts.Args == nil {
+			of, called := args[r.ID]
+			if called && of == nil {
+				b.skip(ev, abi.PhaseResult, facts, errors.New("its call cannot be read"))
+				continue
+			}
+			if facts.Args = of; !called {
 				facts.Args = json.RawMessage("{}")
 			}
 			b.add(ev, abi.PhaseResult, facts, r.Response, abi.RulingAllow)
 		}
 	}
-	return b.list, b.err
+	return b.list, b.unread
 }
 
 type storedBuilder struct {
-	sess  *session.Session
-	roles []string
-	about func(string) *flow.Spec
-	steps map[string]int // model's turns, by run
-	list  []Stored
-	err   error
+	sess   *session.Session
+	roles  []string
+	about  func(string) *flow.Spec
+	steps  map[string]int // model's turns, by run
+	list   []Stored
+	unread []Unread
 }
 
 func (b *storedBuilder) call(id, tool string) *abi.CallFacts {
@@ -113,8 +130,11 @@ func (b *storedBuilder) call(id, tool string) *abi.CallFacts {
 // add adds a question about a document, which it returns in canonical form.
 func (b *storedBuilder) add(ev *session.Event, phase abi.Phase, call *abi.CallFacts, document any, was abi.Ruling) json.RawMessage {
 	doc, err := abi.Marshal(document)
+	if err == nil {
+		doc, err = abi.Canonical(doc) // bounds of what guards are asked, which may have been others
+	}
 	if err != nil {
-		b.err = err
+		b.skip(ev, phase, call, err)
 		return nil
 	}
 	key := b.sess.Key
@@ -136,6 +156,15 @@ func (b *storedBuilder) add(ev *session.Event, phase abi.Phase, call *abi.CallFa
 	}
 	b.list = append(b.list, Stored{q, was, ev.Time})
 	return doc
+}
+
+// skip notes a question that cannot be asked.
+func (b *storedBuilder) skip(ev *session.Event, phase abi.Phase, call *abi.CallFacts, err error) {
+	u := Unread{Phase: phase, Run: ev.InvocationID, At: ev.Time, Err: err}
+	if call != nil {
+		u.Call, u.Tool = call.ID, call.Tool
+	}
+	b.unread = append(b.unread, u)
 }
 
 // says reports whether a content has anything but calls and responses.

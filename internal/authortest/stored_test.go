@@ -1,6 +1,7 @@
 package authortest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -34,20 +35,26 @@ func TestStoredQuestions(t *testing.T) {
 		event("clerk", call("c1", "pay", map[string]any{"n": 1}), call("c2", "fetch", nil), call("c3", "pay", nil)),
 		event("clerk", answer("c1", "pay", map[string]any{"ok": true}), answer("c2", "fetch", map[string]any{"error": "policy_denied: no"}), answer("c3", "pay", map[string]any{"error": "waits"})),
 		asked,
+		event("clerk", call("c4", "pay", map[string]any{"n": json.Number("1e999")})), // which nobody would keep today
+		event("clerk", answer("c4", "pay", map[string]any{"ok": true})),
 		event("clerk", &genai.Part{Text: "done"}),
 	}}
 	grants, err := capability.ParseSet([]string{"log"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := StoredQuestions(sess, []string{"staff"}, func(tool string) *flow.Spec {
+	list, unread := StoredQuestions(sess, []string{"staff"}, func(tool string) *flow.Spec {
 		if tool == "pay" {
 			return &flow.Spec{Name: "pay", Effects: abi.Idempotent, Module: "sha256:00", Grants: grants}
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
+	var lost []string
+	for _, u := range unread {
+		lost = append(lost, fmt.Sprintf("%s %s %s %s %v %v", u.Phase, u.Call, u.Tool, u.Run, u.At.Equal(at), u.Err != nil))
+	}
+	if want := []string{"call c4 pay e-1 true true", "result c4 pay e-1 true true"}; !slices.Equal(lost, want) {
+		t.Errorf("not read\n%q\nwant\n%q", lost, want)
 	}
 	var got []string
 	for _, s := range list {

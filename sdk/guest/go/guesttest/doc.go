@@ -15,7 +15,9 @@
 // manifest, grants are judged, names, sizes and counts are bounded, addresses and
 // redirects of requests are looked at, secrets are put in and taken out, and
 // answers and verdicts are read as there. A zero [Host] grants nothing and has nothing.
-// A table of calls that the real host answers, too, shows that both agree.
+// A table of calls that the real host answers, too, shows that both agree. One text may differ:
+// what a schema refuses in settings is told here in the words of the validator, and by an app that
+// is started in words for an operator, as in "/ask_from: want text, have number 1000". What is refused is the same.
 //
 // A call runs in a bubble of [testing/synctest]: time.Now is the time of the call, as
 // in a sandbox, and stands still unless the handler waits, which takes no time. So does

@@ -55,7 +55,7 @@ func (h *Host) Judge(t *testing.T, guard, settings string, q abi.Question) Judge
 
 // Settings says what is wrong with the operator's settings of a guard, as an app does that
 // is started with them: that they do not fit their schema, or what the guard's own check
-// says. nil: nothing.
+// says. nil: nothing. What a schema refuses is in the validator's words, see the package.
 func (h *Host) Settings(t *testing.T, guard, settings string) error {
 	t.Helper()
 	return h.guard(t, guard).check(t, settings)
