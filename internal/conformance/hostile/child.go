@@ -45,7 +45,7 @@ func RunCase(ctx context.Context, c Corpus, id string) (difference string, err e
 	}
 	grown := residentPeak() - before.resident
 	t.drop()
-	if d := before.back(ctx); d != "" {
+	if d := before.back(ctx, len(wasm)); d != "" {
 		return "not as it was before: " + d, nil
 	}
 	if err := s.callEcho(ctx); err != nil {

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,7 +13,7 @@ func TestLevelSeesWhatIsKept(t *testing.T) {
 	soon, cancel := context.WithCancel(t.Context())
 	cancel() // it looks once
 	before := takeLevel()
-	if d := before.back(soon); d != "" {
+	if d := before.back(soon, 0); d != "" {
 		t.Errorf("nothing was kept: %s", d)
 	}
 	for name, keep := range map[string]func() (release func()){
@@ -36,8 +37,12 @@ func TestLevelSeesWhatIsKept(t *testing.T) {
 				}
 			}
 		},
+		"heap bytes": func() func() {
+			b := make([]byte, heapSlack+1<<20)
+			return func() { runtime.KeepAlive(b) }
+		},
 		"resident bytes": func() func() { // which the heap knows nothing of, as memories of guests
-			b, err := syscall.Mmap(-1, 0, residentSlack+32<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			b, err := syscall.Mmap(-1, 0, residentSlack+4<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +54,7 @@ func TestLevelSeesWhatIsKept(t *testing.T) {
 	} {
 		before := takeLevel()
 		release := keep()
-		if d := before.back(soon); !strings.HasPrefix(d, name) || strings.Count(d, ";") != 1 {
+		if d := before.back(soon, 0); !strings.HasPrefix(d, name) || strings.Count(d, ";") != 1 {
 			t.Errorf("%s were kept: %q", name, d)
 		}
 		release()

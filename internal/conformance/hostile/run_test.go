@@ -143,15 +143,24 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// Without a lawful guard that fails, a bad guard counts.
+// A bad guard counts where lawful ones pass, which are tried before, and where none is tried.
 func TestBadGuardCounts(t *testing.T) {
-	c := writeCorpus(t, map[string]string{"bad-guard": cases["bad-guard"].doc})
-	report, err := Run(t.Context(), c, Options{Child: child(c, "case"), Only: []string{"bad-guard"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := report.Results[0]; !r.Passed {
-		t.Errorf("failed: %s", r.Difference)
+	good := goodGuards["guard-good-allow"]
+	c := writeCorpusOf(t, map[string]string{"a-bad-guard": cases["bad-guard"].doc, "guard-good-allow": good.doc},
+		map[string][]byte{"guard-good-allow": goodGuard(t, good.says)})
+	for _, only := range [][]string{nil, {"a-bad-guard"}} {
+		report, err := Run(t.Context(), c, Options{Child: child(c, "case"), Only: only})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if only == nil && len(report.Results) != 2 {
+			t.Errorf("%d results, want 2", len(report.Results))
+		}
+		for _, r := range report.Results {
+			if !r.Passed {
+				t.Errorf("%s of %q: %s", r.ID, only, r.Difference)
+			}
+		}
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandboxd/sandboxd/host/hosttest"
 	w "github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
 // parts are sections of a module by their ids; they come in their order.
@@ -190,6 +192,20 @@ func samples() (docs map[string]string, modules map[string][]byte) {
 		}
 }
 
+// goodGuards are guards that do nothing wrong: they must pass before a bad one counts.
+var goodGuards = map[string]struct{ says, doc string }{
+	"guard-good-allow": {`"verdict":"allow"`, `{"group":"guard","stage":"guard","manifest":{"guard":{"export":"run","phases":["call"]}},
+		"expect":{"outcome":"ok","handler_started":true,"handler_output":{"n":1}}}`},
+	"guard-good-deny": {`"verdict":"deny","code":"never"`, `{"group":"guard","stage":"guard","manifest":{"guard":{"export":"run","phases":["call"]}},
+		"expect":{"outcome":"policy_denied","handler_started":false,"audit":["guard.deny"]}}`},
+}
+
+// goodGuard is a guard that answers every question with a verdict of these members, and otherwise behaves.
+func goodGuard(t *testing.T, says string) []byte {
+	m := &abi.Manifest{ABI: abi.Version, Name: "good", Version: "1", Guards: []abi.Guard{{Name: "judge", Export: "run", Phases: []abi.Phase{abi.PhaseCall}}}}
+	return hosttest.Build(t, m, map[string]hosttest.Guest{"run": {Says: hosttest.Verdict(says)}})
+}
+
 // TestSamples: a small corpus of our own, of which no module stops other people's engines: one past
 // each cap is refused for that, at the cap it is accepted, and every group has some cases.
 func TestSamples(t *testing.T) {
@@ -208,6 +224,10 @@ func TestSamples(t *testing.T) {
 		if !slices.ContainsFunc(slices.Collect(maps.Values(docs)), func(doc string) bool { return strings.HasPrefix(doc, `{"group":"`+group+`"`) }) {
 			t.Errorf("no case of group %s", group)
 		}
+	}
+	for id, verdict := range goodGuards {
+		docs[id] = verdict.doc
+		modules[id] = goodGuard(t, verdict.says)
 	}
 	c := writeCorpusOf(t, docs, modules)
 	report, err := Run(t.Context(), c, Options{Child: child(c, "case")})
