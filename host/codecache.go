@@ -40,7 +40,7 @@ const (
 
 // rewriterVersion names the code that changes modules before they are compiled. It
 // is part of what an entry is known by.
-const rewriterVersion = "meter 3"
+const rewriterVersion = "meter 4"
 
 // A codeContext is what native code depends on besides the module that it was compiled from. Code that
 // was made in another one is not found.

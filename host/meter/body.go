@@ -53,6 +53,7 @@ type body struct {
 	kind  run    // of the open run; likewise cost
 	cost  int64
 	first int64 // cost of the run at the entry
+	and   and   // the last one, if its value may be on top of the stack, or one below
 
 	// For a probe.
 	index int  // of the function, among those with a body
@@ -98,7 +99,9 @@ func (b *body) write(t wasmbin.FuncType, source wasmbin.Body) error {
 			return err
 		}
 		b.follow(in)
+		b.hide(in)
 		b.instruction(in)
+		b.hidden(in)
 	}
 	if err := s.Err(); err != nil {
 		return err
@@ -113,7 +116,7 @@ func (b *body) prepare(t wasmbin.FuncType, source wasmbin.Body) {
 	b.size.begin(int(b.locals), b.wide || slices.Contains(source.Types(), wasmbin.V128))
 	b.code, b.calls, b.first = source.End-source.Code, false, 0
 	b.blocks = append(b.blocks[:0], block{results: len(t.Results)})
-	b.out, b.open, b.kind, b.cost = b.out[:0], b.open[:0], entry, 0
+	b.out, b.open, b.kind, b.cost, b.and = b.out[:0], b.open[:0], entry, 0, and{}
 }
 
 // named checks that what an instruction names is declared by the module.

@@ -253,8 +253,6 @@ func (g *generator) op(o op) {
 		switch {
 		case o.care == divides && i == 1 && !g.rarely():
 			g.emit(g.one(t)...)
-		case o.care == orders && i == 1:
-			g.emit(map[wasmbin.ValueType][]byte{i32: {0x41, 0, 0x72}, i64: {0x42, 0, 0x84}}[t]...) // x | 0 is no x & y
 		case o.care == narrows && !g.rarely():
 			g.emit(map[wasmbin.ValueType][]byte{f32: {0xfc, 0, 0x41, 0xff, 0, 0x71, 0xb2}, f64: {0xfc, 2, 0x41, 0xff, 0, 0x71, 0xb7}}[t]...) // a small integer
 		}

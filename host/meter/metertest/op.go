@@ -23,7 +23,6 @@ const (
 	none    care = iota
 	divides      // traps for some divisors
 	narrows      // traps for floating-point numbers that are no such integer
-	orders       // an engine takes it for another order where the left operand is 0 and the right one is x & y
 	nan          // what a NaN carries is not determined
 	nans32       // the same of a vector's lanes
 	nans64
@@ -50,11 +49,9 @@ var ops = func() map[wasmbin.ValueType][]op {
 	type t = []wasmbin.ValueType
 	// Tests and comparisons.
 	add(none, i32, t{i32}, 0x45, 0x45)
-	add(none, i32, t{i32, i32}, 0x46, 0x47)
-	add(orders, i32, t{i32, i32}, 0x48, 0x4f)
+	add(none, i32, t{i32, i32}, 0x46, 0x4f)
 	add(none, i32, t{i64}, 0x50, 0x50)
-	add(none, i32, t{i64, i64}, 0x51, 0x52)
-	add(orders, i32, t{i64, i64}, 0x53, 0x5a)
+	add(none, i32, t{i64, i64}, 0x51, 0x5a)
 	add(none, i32, t{f32, f32}, 0x5b, 0x60)
 	add(none, i32, t{f64, f64}, 0x61, 0x66)
 	// Integers.
