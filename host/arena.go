@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/tetratelabs/wazero"
@@ -140,7 +141,7 @@ func (a *arena) closeWindows() {
 
 // newArena makes an arena that may hold so many bytes with the guest's memory.
 func (e *Engine) newArena(ctx context.Context, most int64) (*arena, error) {
-	room, err := reserve(most)
+	room, err := e.reserve(most)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (e *Engine) newArena(ctx context.Context, most int64) (*arena, error) {
 	a.module, err = e.runtime.InstantiateModule(experimental.WithMemoryAllocator(ctx, a), e.blocks, config)
 	if err != nil {
 		room.free()
-		return nil, err
+		return nil, fmt.Errorf("module of blocks: %w", err)
 	}
 	for i := range a.windows {
 		part := func(name string) api.MutableGlobal {

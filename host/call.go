@@ -116,7 +116,7 @@ func (f *frame) run() (err error) {
 	}()
 	defer func() {
 		if r := recover(); r != nil {
-			err = f.bug(r, debug.Stack())
+			err = f.bug("the host", r, debug.Stack())
 		}
 	}()
 	if !ready {
@@ -134,7 +134,13 @@ func (f *frame) notBroughtBack(err error) error {
 	if f.parent.Err() != nil {
 		return &abort{abi.Cancelled, "the caller gave up before the module's code was back in memory"}
 	}
-	f.module.report(slog.LevelError, "a module's code was not brought back into memory", "err", err)
+	return f.hostFailed("a module's code was not brought back into memory", err)
+}
+
+// hostFailed reports what the host could not do before any code of the call's ran, which is a failure of
+// the host's and of nobody else.
+func (f *frame) hostFailed(what string, err error) *abort {
+	f.module.report(slog.LevelError, what, "err", err, "stack", string(debug.Stack()))
 	return &abort{abi.StorageUnavailable, err.Error()}
 }
 
@@ -300,9 +306,11 @@ func (f *frame) failure(err error) *GuestError {
 	case strings.HasSuffix(err.Error(), "stack overflow") && !strings.Contains(err.Error(), "\n"):
 		e.Code, e.Detail = abi.GuestStack, "stack overflow"
 	default:
-		// Host functions panic with nothing but an abort.
+		// Host functions panic with nothing that is not known above.
 		if first, _, _ := strings.Cut(err.Error(), "\n"); strings.HasSuffix(first, "(recovered by wazero)") {
-			err = f.bug(first, []byte(err.Error()))
+			bug := f.bug("the engine", first, []byte(err.Error()))
+			e.Code, e.Detail = bug.code, bug.detail
+			break
 		}
 		e.Detail = f.trace(err)
 	}
@@ -354,8 +362,25 @@ func (f *frame) trace(err error) string {
 	return strings.Join(parts, " | ")
 }
 
-// bug reports a panic that is none of the guest's.
-func (f *frame) bug(r any, stack []byte) error {
-	f.module.engine.log.Error("panic in a guest call", "module", f.module.digest.Short(), "panic", fmt.Sprint(r), "stack", string(stack))
-	return &abort{abi.GuestTrap, "a host function failed"}
+// catch is deferred by a host function. A panic of it that does not end the call as [abort] and [exited] do is
+// a bug of the host's.
+func (f *frame) catch(function string) {
+	r := recover()
+	switch r.(type) {
+	case nil:
+	case *abort, *exited:
+		panic(r)
+	default:
+		panic(f.bug("host function "+function, r, debug.Stack()))
+	}
+}
+
+// bug reports a panic that is none of the guest's. Of a call that has begun nobody knows what it has done.
+func (f *frame) bug(where string, r any, stack []byte) *abort {
+	f.module.report(slog.LevelError, "panic in a guest call", "where", where, "panic", fmt.Sprint(r), "stack", string(stack))
+	code := abi.StorageUnavailable
+	if f.live {
+		code = abi.OutcomeUnknown
+	}
+	return &abort{code, fmt.Sprintf("%s failed, and no guest: %s", where, printable(fmt.Sprint(r), 200))}
 }

@@ -410,27 +410,53 @@ func TestGuardsTakeTurns(t *testing.T) {
 	}
 }
 
+// TestHostBug: a bug of the host's in a call is no failure of the guest's, and nobody knows what the call has done.
 func TestHostBug(t *testing.T) {
 	e, log := openEngine(t)
-	m, err := e.Load(t.Context(), packed(t, one(":", []string{"log"}, func(fn map[string]int) []byte {
-		return join(i32(1024), i32(0), callFn(fn["log"]), drop)
-	}).bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loadIn(t, e, one(":", []string{"log", "output_set"}, func(fn map[string]int) []byte {
+		return join(i32(1024), i32(0), callFn(fn["log"]), drop, i32(0), i32(11), callFn(fn["output_set"]))
+	}).bytes())
 	for _, bug := range []any{"a string", fmt.Errorf("an error"), nil} {
-		failure := fails(t, m, &Call{Export: "call", Trace: func(HostCall) {
-			if bug == nil {
-				var none []int
-				_ = none[len(none)]
+		for _, kind := range []abi.Kind{abi.KindTool, abi.KindGuard} {
+			failure := fails(t, m, &Call{Kind: kind, Export: "call", Trace: func(HostCall) {
+				if bug == nil {
+					var none []int
+					_ = none[len(none)]
+				}
+				panic(bug)
+			}}, abi.OutcomeUnknown)
+			why := "index out of range"
+			if bug != nil {
+				why = fmt.Sprint(bug)
 			}
-			panic(bug)
-		}}, abi.GuestTrap)
-		if failure.Detail != string(abi.GuestTrap)+": a host function failed" || !strings.Contains(log.String(), "panic in a guest call") {
-			t.Errorf("bug %v: detail %q, log %s", bug, failure.Detail, log)
+			if failure.Message != abi.OutcomeUnknown.Sentence() || !strings.HasPrefix(failure.Detail, "host function log failed, and no guest: ") ||
+				!strings.Contains(failure.Detail, why) || failure.Receipt.In != "" {
+				t.Errorf("bug %v: %+v", bug, failure)
+			}
+			reported(t, log, "panic in a guest call", m, why)
+			reported(t, log, "host function log", m, "TestHostBug.func") // the stack
+			log.Reset()
 		}
-		log.Reset()
 	}
+	m.engine.unpark(nil)
+	if n := len(m.engine.pool.images); m.engine.pool.idle != 0 || m.engine.pages != nil && n != 2 {
+		t.Errorf("%d instances wait, with %d images; want none", m.engine.pool.idle, n)
+	}
+	succeeds(t, m, &Call{Export: "call"}, new(struct{}))
+}
+
+// TestHostBugBeforeCall: before the call nothing was done, so nobody need ask what was.
+func TestHostBugBeforeCall(t *testing.T) {
+	e, log := openEngine(t)
+	m := loadIn(t, e, plain().bytes())
+	e.reserve = func(size int64) (*region, error) { panic("no region") }
+	failure := fails(t, m, &Call{Export: "call"}, abi.StorageUnavailable)
+	if failure.Detail != "the host failed, and no guest: no region" {
+		t.Errorf("detail %q", failure.Detail)
+	}
+	reported(t, log, "panic in a guest call", m, "no region")
+	e.reserve = reserve
+	succeeds(t, m, &Call{Export: "call"}, new(struct{}))
 }
 
 func TestLimitsNarrow(t *testing.T) {

@@ -369,12 +369,14 @@ func (c *compiler) compileHere(ctx context.Context, of, from Digest, code []byte
 	case compiled == nil:
 		return m, malformed(of, err.Error())
 	case err != nil:
-		return m, fmt.Errorf("module %s: compiling: %w", of.Short(), err)
-	}
-	if n.name != "" {
+		err = fmt.Errorf("module %s: compiling: %w", of.Short(), err)
+	case n.name != "":
 		err = c.keep(of, from, n)
 	}
-	return made{compiled, int64(len(n.code)), code}, err
+	if err != nil {
+		return m, errors.Join(err, compiled.Close(context.Background()))
+	}
+	return made{compiled, int64(len(n.code)), code}, nil
 }
 
 // own compiles a module in this process. There is no native code of what the engine has in memory, and

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tetratelabs/wazero"
 )
 
 // withoutMainVar makes the tests' process one that does not call Main.
@@ -77,6 +80,62 @@ func TestInProcess(t *testing.T) {
 		if _, err := os.Stat(work); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("directory %s is left, error %v", work, err)
 		}
+	}
+}
+
+// keptRuntime counts what it compiled and nobody has closed.
+type keptRuntime struct {
+	wazero.Runtime
+	open *int
+}
+
+func (r keptRuntime) CompileModule(ctx context.Context, wasm []byte) (wazero.CompiledModule, error) {
+	m, err := r.Runtime.CompileModule(ctx, wasm)
+	if err == nil {
+		*r.open++
+	}
+	return keptModule{m, r.open}, err
+}
+
+type keptModule struct {
+	wazero.CompiledModule
+	open *int
+}
+
+func (m keptModule) Close(ctx context.Context) error {
+	*m.open--
+	return m.CompiledModule.Close(ctx)
+}
+
+// TestInProcessNotKept: a module that was compiled in this process but cannot be kept is not left in the engine.
+func TestInProcessNotKept(t *testing.T) {
+	for name, spoil := range map[string]func(c *compiler) error{
+		"the cache cannot be written":     func(c *compiler) error { return c.cache.close() },
+		"the handover cannot be read":     func(c *compiler) error { c.handover.dir += "-gone"; return nil },
+		"the compiler wrote another file": func(c *compiler) error { return os.WriteFile(filepath.Join(c.handover.dir, "x"), nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := Open(t.Context(), Config{Cache: t.TempDir(), InProcess: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			open := 0
+			e.compiler.runtime = keptRuntime{e.compiler.runtime, &open}
+			wasm := packed(t, plain().bytes())
+			if m, err := e.compiler.compileHere(t.Context(), Digest{1}, Digest{2}, wasm); err != nil || open != 1 {
+				t.Fatalf("made %+v, error %v, %d modules open; want one", m, err, open)
+			}
+			if err := spoil(e.compiler); err != nil {
+				t.Fatal(err)
+			}
+			b := plain()
+			b.fn("other", ":", 0)
+			m, err := e.compiler.compileHere(t.Context(), Digest{1}, Digest{3}, packed(t, b.bytes()))
+			if err == nil || m.compiled != nil || open != 1 {
+				t.Errorf("made %+v, error %v, %d modules open; want an error and the one from before", m, err, open)
+			}
+		})
 	}
 }
 

@@ -55,9 +55,10 @@ type Engine struct {
 	audit    audit.Sink    // nil: nothing is recorded
 	judging  chan struct{} // holds a token for each guard that runs
 
-	pages  *pageMap // nil where instances cannot be set back
-	pool   pool
-	parked parking
+	reserve func(size int64) (*region, error) // address space
+	pages   *pageMap                          // nil where instances cannot be set back
+	pool    pool
+	parked  parking
 
 	moving chan struct{} // holds one token of who puts code into memory or takes it away
 
@@ -71,7 +72,7 @@ type Engine struct {
 // called [Main], unless [Config.InProcess] is set.
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{log: cfg.Logger, audit: cfg.Audit,
-		judging: make(chan struct{}, runtime.GOMAXPROCS(0)), moving: make(chan struct{}, 1),
+		reserve: reserve, judging: make(chan struct{}, runtime.GOMAXPROCS(0)), moving: make(chan struct{}, 1),
 		pool: newPool(), parked: newParking(), modules: map[Digest]weak.Pointer[Module]{},
 		codes: codeList{most: cmp.Or(cfg.CodeBytes, defaultCodeBytes), codes: map[Digest]*code{}}}
 	if cfg.CodeBytes < 0 {

@@ -39,21 +39,22 @@ type fuel struct {
 
 // installMeter makes the module that metered guests, and the module of their blocks, import from.
 func installMeter(ctx context.Context, runtime wazero.Runtime) error {
-	inCall := func(run func(f *frame, stack []uint64)) api.GoModuleFunc {
+	inCall := func(name string, run func(f *frame, stack []uint64)) api.GoModuleFunc {
 		return func(ctx context.Context, _ api.Module, stack []uint64) {
 			f, ok := ctx.Value(frameKey{}).(*frame)
 			if !ok {
 				panic(&abort{abi.GuestTrap, "metered code outside a call"})
 			}
+			defer f.catch(name)
 			run(f, stack)
 		}
 	}
 	b := runtime.NewHostModuleBuilder(meter.Prefix).NewFunctionBuilder().
-		WithGoModuleFunction(inCall(func(f *frame, _ []uint64) { f.refill() }), nil, nil).Export(meter.Refill)
+		WithGoModuleFunction(inCall(meter.Refill, func(f *frame, _ []uint64) { f.refill() }), nil, nil).Export(meter.Refill)
 	for _, name := range meter.Accessors() {
 		fn, _ := lookup(abi.ImportExtism, name)
 		params, results := fn.types()
-		b = b.NewFunctionBuilder().WithGoModuleFunction(inCall(func(f *frame, s []uint64) {
+		b = b.NewFunctionBuilder().WithGoModuleFunction(inCall(name, func(f *frame, s []uint64) {
 			f.instance.fuel.Set(f.instance.fuel.Get() - meter.HostCall)
 			fn.run(f, nil, s)
 		}), params, results).Export(name)

@@ -75,11 +75,10 @@ func install(ctx context.Context, runtime wazero.Runtime, name string, funcs []f
 			if !ok {
 				panic(&abort{abi.GuestTrap, fn.name + " outside a call"})
 			}
-			if fn.traits&counted == 0 {
-				fn.run(f, m.Memory(), stack)
-				return
+			defer f.catch(fn.name)
+			if fn.traits&counted != 0 {
+				f.countCall()
 			}
-			f.countCall()
 			fn.run(f, m.Memory(), stack)
 		}), params, results).Export(fn.name)
 	}

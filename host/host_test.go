@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,6 +161,16 @@ func succeeds(t testing.TB, m *Module, c *Call, out any) *Reply {
 		t.Fatalf("output %q: %v", reply.Output, err)
 	}
 	return reply
+}
+
+// reported checks that the operator can read of a failure of the host's in a call of a module.
+func reported(t *testing.T, log *bytes.Buffer, what string, m *Module, why string) {
+	t.Helper()
+	for _, want := range []string{"level=ERROR", what, m.digest.Short(), why, "goroutine "} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log %s, want %q in it", log, want)
+		}
+	}
 }
 
 func TestGoGuest(t *testing.T) {

@@ -142,7 +142,7 @@ func (f *frame) begin() (*instance, error) {
 	if inst.arena != nil { // its blocks are gone
 		if err := inst.arena.restore(false); err != nil {
 			inst.close()
-			return nil, err
+			return nil, f.hostFailed(noMemory, err)
 		}
 	}
 	inst.clock = first.monotonic()
@@ -252,7 +252,7 @@ func (img *image) instantiate(f *frame) (*instance, error) {
 		}
 		if err := img.memory.put(inst.linear.region); err != nil {
 			inst.close()
-			return nil, err
+			return nil, f.hostFailed(noMemory, err)
 		}
 	}
 	inst.setGlobals(img)

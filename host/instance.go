@@ -3,7 +3,9 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,7 +75,7 @@ type before struct {
 }
 
 // instantiate makes an instance in which no code has run. The frame is the one that has it
-// first.
+// first. What keeps the host from making it is no failure of the guest's.
 func (c *code) instantiate(f *frame) (*instance, error) {
 	inst := &instance{code: c, exports: map[string]*export{}}
 	// No code of the guest runs here: the meter took the start function out.
@@ -82,9 +84,9 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	var err error
 	most := f.limits.MemoryBytes &^ (wasmPage - 1)
 	if c.memory {
-		room, err := reserve(most)
+		room, err := c.engine.reserve(most)
 		if err != nil {
-			return nil, err
+			return nil, f.hostFailed(noMemory, err)
 		}
 		inst.linear = &linear{region: room, memory: &f.memory}
 	}
@@ -99,7 +101,7 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	}
 	if c.windows {
 		if inst.arena, err = c.engine.newArena(ctx, most+arenaBytes); err != nil {
-			return fail(err)
+			return fail(f.hostFailed(noMemory, err))
 		}
 		if inst.arena.own = inst.linear; inst.linear != nil {
 			inst.linear.arena = inst.arena
@@ -110,6 +112,9 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 		ctx = experimental.WithMemoryAllocator(ctx, inst.linear)
 	}
 	if inst.module, err = c.engine.runtime.InstantiateModule(ctx, c.compiled, config); err != nil {
+		if !strings.HasSuffix(err.Error(), "out of bounds memory access") { // of a data segment
+			err = f.hostFailed("an instance was not made", fmt.Errorf("instance: %w", err))
+		}
 		return fail(err)
 	}
 	inst.fuel = inst.global(meter.Fuel)
@@ -119,6 +124,8 @@ func (c *code) instantiate(f *frame) (*instance, error) {
 	}
 	return inst, nil
 }
+
+const noMemory = "no memory for an instance"
 
 const wasmPage = 64 << 10
 

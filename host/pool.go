@@ -173,7 +173,7 @@ func (p *pool) failedStart(img *image, now time.Time) error {
 }
 
 // started notes how what comes before a call ended. Every failure in a row doubles the wait. That
-// a caller gave up is none.
+// a caller gave up is none, and neither is one of the host's.
 func (p *pool) started(img *image, err error, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +181,7 @@ func (p *pool) started(img *image, err error, now time.Time) {
 	switch {
 	case err == nil:
 		img.failed = failedStart{}
-	case ok && failure.Code != abi.Cancelled:
+	case ok && failure.Code != abi.Cancelled && failure.Code != abi.StorageUnavailable:
 		wait := min(firstRestart<<min(img.failed.times, 16), longRestart)
 		img.failed = failedStart{img.failed.times + 1, now.Add(wait), failure}
 	}

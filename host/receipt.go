@@ -44,8 +44,10 @@ const (
 	maxNameBytes   = 120 // the name of a function
 )
 
-// A GuestError reports a call that did not yield a usable output. Its code is storage_unavailable if
-// that is the host's fault, which could not bring code back that it had: see [Config.CodeBytes].
+// A GuestError reports a call that did not yield a usable output. Two codes say that the host failed and
+// not the guest, which its log has at level error: storage_unavailable if the call was not made, since the host
+// could not bring code back that it had (see [Config.CodeBytes]) or had no memory for an instance; outcome_unknown if
+// the call had begun, and a function of the host's, or the engine, panicked in it.
 type GuestError struct {
 	Code    abi.Code
 	Message string // safe for a model and a client: the guest's own text for guest_error, else the code's sentence

@@ -172,3 +172,23 @@ func TestGuardWithoutKV(t *testing.T) {
 		t.Errorf("more than is recorded: %v %v", v.Ruling, err)
 	}
 }
+
+type brokenKV struct{ downKV }
+
+func (k brokenKV) Scope(host.KVScope) host.KV { return k }
+func (brokenKV) Add(context.Context, string, int64, int64, time.Duration) (int64, bool, error) {
+	panic("a bug of the store")
+}
+
+// A guard in whose question the host broke denies, and the record says that the host failed and not the guard.
+func TestGuardOfBrokenHost(t *testing.T) {
+	g := kvGuard(t, counting(comma, addOne), policies.Config{KV: brokenKV{}}, "kv write")
+	d := run(t, flow.Spec{}, onlyTool{g})
+	if n := len(d.witness.Calls()); n != 0 || d.response("c1") != unavailable {
+		t.Errorf("the handler was started %d times, the model reads %s", n, d.response("c1"))
+	}
+	if r := d.judged("guard"); len(r) == 0 || r[0].Decision != "deny" || r[0].Code != string(abi.PolicyUnavailable) ||
+		!strings.Contains(r[0].Why, string(abi.OutcomeUnknown)) || !strings.Contains(r[0].Why, "host function kv_add failed, and no guest: a bug of the store") {
+		t.Errorf("audited %+v", r)
+	}
+}
