@@ -18,7 +18,7 @@ import "embed"
 //go:embed host/logs.go host/native.go host/network.go host/random.go host/receipt.go host/secrets.go host/use.go
 //go:embed sdk/_jsonschema/LICENSE sdk/_jsonschema/annotations.go sdk/_jsonschema/doc.go sdk/_jsonschema/infer.go sdk/_jsonschema/json_pointer.go
 //go:embed sdk/_jsonschema/resolve.go sdk/_jsonschema/schema.go sdk/_jsonschema/util.go sdk/_jsonschema/validate.go
-//go:embed sdk/abi/code.go sdk/abi/doc.go sdk/abi/guard.go sdk/abi/hook.go sdk/abi/hostcall.go sdk/abi/json.go sdk/abi/manifest.go sdk/abi/numbers.go sdk/abi/parse.go
+//go:embed sdk/abi/code.go sdk/abi/doc.go sdk/abi/guard.go sdk/abi/hook.go sdk/abi/hostcall.go sdk/abi/json.go sdk/abi/manifest.go sdk/abi/numbers.go sdk/abi/parse.go sdk/abi/schema.go
 //go:embed sdk/guest/go/artifact.go sdk/guest/go/assign.go sdk/guest/go/call.go sdk/guest/go/content.go sdk/guest/go/decimal.go sdk/guest/go/doc.go
 //go:embed sdk/guest/go/document.go sdk/guest/go/errors.go sdk/guest/go/guard.go sdk/guest/go/hooks.go sdk/guest/go/http.go sdk/guest/go/kv.go
 //go:embed sdk/guest/go/members.go sdk/guest/go/plugin.go sdk/guest/go/question.go sdk/guest/go/reader.go sdk/guest/go/schema.go sdk/guest/go/tags.go

@@ -74,7 +74,11 @@ func (e *env) verifyAudit(name string, asJSON bool) error {
 		if r.First != nil {
 			line += fmt.Sprintf(", first %s, last %s", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
 		}
-		fmt.Fprintf(e.stdout, "%s, head %s\n", line, shortDigest(r.Head))
+		line += ", head " + shortDigest(r.Head)
+		if r.OK {
+			line = "the chain holds: " + line
+		}
+		fmt.Fprintln(e.stdout, line)
 	}
 	if isBroken {
 		return brokenLog(name, broken)

@@ -158,9 +158,7 @@ func (e *env) printOffers(m *abi.Manifest, show func(string) string) {
 			fmt.Fprintf(w, "    %q\n", show(t.Description))
 		}
 		tw := tabwriter.NewWriter(w, 0, 0, 4, ' ', 0)
-		for _, a := range arguments(t.Input) {
-			fmt.Fprintf(tw, "    %s\t%s\t%s\t%s\n", show(a.name), show(a.what), show(a.need), show(a.doc))
-		}
+		printArguments(tw, t.Input, show)
 		if len(t.Input) == 0 {
 			fmt.Fprint(tw, "    any arguments\n")
 		}
@@ -185,6 +183,31 @@ func (e *env) printOffers(m *abi.Manifest, show func(string) string) {
 		guards = append(guards, text)
 	}
 	fmt.Fprintf(w, "HOOKS   %s          GUARD PHASES   %s\n", orNone(strings.Join(hooks, ", ")), orNone(strings.Join(guards, "; ")))
+	for i, g := range m.Guards {
+		if i == 0 {
+			fmt.Fprint(w, "\nGUARD SETTINGS\n")
+		}
+		fmt.Fprintf(w, "  %s", g.Name)
+		if len(g.Settings) == 0 {
+			fmt.Fprint(w, "    none")
+		}
+		fmt.Fprintln(w)
+		tw := tabwriter.NewWriter(w, 0, 0, 4, ' ', 0)
+		printArguments(tw, g.Settings, show)
+		tw.Flush()
+	}
+}
+
+// printArguments prints what a schema says of the members of an object, a line each;
+// if it names none, what it says of the whole.
+func printArguments(w io.Writer, raw json.RawMessage, show func(string) string) {
+	all := arguments(raw)
+	for _, a := range all {
+		fmt.Fprintf(w, "    %s\t%s\t%s\t%s\n", show(a.name), show(a.what), show(a.need), show(a.doc))
+	}
+	if s, ok := readSchema(raw); ok && len(all) == 0 {
+		fmt.Fprintf(w, "    %s\n", show(words(s)))
+	}
 }
 
 // toolWords says what calling a tool means.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,11 +180,19 @@ func number(n *int) string {
 func bound(with, without *float64) string {
 	switch {
 	case with != nil:
-		return strconv.FormatFloat(*with, 'g', -1, 64)
+		return decimal(*with)
 	case without != nil:
-		return strconv.FormatFloat(*without, 'g', -1, 64) + " (itself not)"
+		return decimal(*without) + " (itself not)"
 	}
 	return ""
+}
+
+// decimal writes a number without an exponent where people would.
+func decimal(f float64) string {
+	if math.Abs(f) < 1e15 {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
 // values lists values of an enum as JSON, texts without quotes.

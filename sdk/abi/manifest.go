@@ -1,7 +1,6 @@
 package abi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -261,51 +260,6 @@ func (m *Manifest) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	return Canonical(data)
-}
-
-func validSchema(s json.RawMessage) error {
-	if len(s) == 0 {
-		return nil
-	}
-	if s := bytes.TrimSpace(s); len(s) == 0 || s[0] != '{' {
-		return errors.New("schema: want an object")
-	}
-	v, err := Unmarshal(s)
-	if err != nil {
-		return fmt.Errorf("schema: %w", err)
-	}
-	if ref, ok := outside(v); ok {
-		return fmt.Errorf("schema: reference %q leaves the document: want #…", clip(ref, 80))
-	}
-	return nil
-}
-
-// outside finds a reference of a schema to something that is not in the schema:
-// nothing is ever fetched (threats MU-18).
-func outside(v any) (string, bool) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			switch name {
-			case "const", "enum", "default", "examples": // data
-				continue
-			case "$ref", "$dynamicRef", "$recursiveRef":
-				if ref, ok := v[name].(string); ok && !strings.HasPrefix(ref, "#") {
-					return ref, true
-				}
-			}
-			if ref, ok := outside(v[name]); ok {
-				return ref, true
-			}
-		}
-	case []any:
-		for _, e := range v {
-			if ref, ok := outside(e); ok {
-				return ref, true
-			}
-		}
-	}
-	return "", false
 }
 
 // validExport refuses names that no entry point may have: longer than a tool's

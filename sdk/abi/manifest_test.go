@@ -67,6 +67,24 @@ func TestManifestRules(t *testing.T) {
 		}, `reference "http://169.254.169.254/x" leaves the document`},
 		{"schema of a file", func(m *Manifest) { m.Guards[0].Settings = json.RawMessage(`{"anyOf":[{"$ref":"file:///x"}]}`) }, `"file:///x" leaves`},
 		{"schema with a name twice", func(m *Manifest) { m.Tools[0].Output = json.RawMessage(`{"type":"object","type":"object"}`) }, "output: schema"},
+		{"schema of every type", func(m *Manifest) {
+			m.Tools[0].Output = json.RawMessage(`{"type":["array","boolean","integer","null","number","object","string"]}`)
+		}, ""},
+		{"schema of no type there is", func(m *Manifest) { m.Guards[0].Settings = json.RawMessage(`{"type":"nothing"}`) },
+			`guard limit: settings: schema: "/type": "nothing": want one of array, boolean, integer, null, number, object, string`},
+		{"schema of no type there is, for arguments", func(m *Manifest) { m.Tools[0].Input = json.RawMessage(`{"properties":{"n":{"type":"int"}}}`) },
+			`tool get_weather: input: schema: "/properties/n/type": "int"`},
+		{"schema of no type there is, for results", func(m *Manifest) { m.Tools[0].Output = json.RawMessage(`{"items":{"type":["string","any"]}}`) },
+			`tool get_weather: output: schema: "/items/type": "any"`},
+		{"schema with a type in a list of schemas", func(m *Manifest) { m.Tools[0].Input = json.RawMessage(`{"anyOf":[true,{"not":{"type":"x"}}]}`) }, `"/anyOf/not/type": "x"`},
+		{"schema of a type that is no text", func(m *Manifest) { m.Tools[0].Input = json.RawMessage(`{"type":7}`) }, `"/type": "7"`},
+		{"schema of no types", func(m *Manifest) { m.Tools[0].Input = json.RawMessage(`{"type":[]}`) }, `"/type": an empty list`},
+		{"schema of a type twice", func(m *Manifest) { m.Tools[0].Input = json.RawMessage(`{"type":["null","null"]}`) }, `"null" is there twice`},
+		{"schema with a type that is data", func(m *Manifest) {
+			m.Tools[0].Input = json.RawMessage(`{"const":{"type":"x"},"default":{"type":"x"},"examples":[{"type":"x"}],"enum":[{"type":"x"}],"x-ours":{"type":"x"},` +
+				`"dependentRequired":{"type":["x"]},"dependencies":{"type":["x"]}}`)
+		}, ""},
+		{"schema with a member called type", func(m *Manifest) { m.Tools[0].Input = json.RawMessage(`{"properties":{"type":{"type":"string"}}}`) }, ""},
 		{"unknown effects", func(m *Manifest) { m.Tools[0].Effects = "some" }, `effects "some"`},
 		{"raw without export", func(m *Manifest) { m.Tools[0].Raw = true }, "raw needs an export"},
 		{"raw stream", func(m *Manifest) { m.Tools[0].Raw, m.Tools[0].Export, m.Tools[0].Streaming = true, "run", true }, "cannot stream"},
