@@ -37,7 +37,7 @@ func TestEnvIsAll(t *testing.T) {
 	if code := run(t.Context(), e); code != exitDone || stderr.Len() > 0 {
 		t.Fatalf("exit %d, stderr %q", code, stderr)
 	}
-	if want := "1 record, first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, head sha256:"; !strings.HasPrefix(stdout.String(), want) {
+	if want := "the chain holds: 1 record, first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, head sha256:"; !strings.HasPrefix(stdout.String(), want) {
 		t.Errorf("stdout %q, want %q and more", stdout, want)
 	}
 	e, stdout, _ = testEnv(t, false)
