@@ -259,28 +259,29 @@ func (c *compiler) cached(ctx context.Context, of, from Digest, code []byte) (ma
 	return m, err
 }
 
-// sourceFile is where a rewritten module is kept, so that its code can be brought back into memory.
-func (c *compiler) sourceFile(d Digest) string {
-	return filepath.Join(c.work, "source-"+hex.EncodeToString(d[:]))
+// sourceFile is where the rewritten module of a code is kept, so that the code can be brought back into memory. The
+// name is the code's own: modules of others can differ in what the meter leaves out alone, and be the same when rewritten.
+func (c *compiler) sourceFile(of *code) string {
+	return filepath.Join(c.work, "source-"+hex.EncodeToString(of.from[:]))
 }
 
-func (c *compiler) keepSource(d Digest, code []byte) error {
-	if err := os.WriteFile(c.sourceFile(d), code, 0o600); err != nil {
+func (c *compiler) keepSource(of *code, source []byte) error {
+	if err := os.WriteFile(c.sourceFile(of), source, 0o600); err != nil {
 		return fmt.Errorf("engine: source: %w", err)
 	}
 	return nil
 }
 
-func (c *compiler) source(d Digest) ([]byte, error) {
-	code, err := os.ReadFile(c.sourceFile(d))
-	if err == nil && Digest(sha256.Sum256(code)) != d {
-		err = fmt.Errorf("engine: source: %s is not what was written", c.sourceFile(d))
+func (c *compiler) source(of *code) ([]byte, error) {
+	source, err := os.ReadFile(c.sourceFile(of))
+	if err == nil && Digest(sha256.Sum256(source)) != of.source {
+		err = fmt.Errorf("engine: source: %s is not what was written", c.sourceFile(of))
 	}
-	return code, err
+	return source, err
 }
 
-func (c *compiler) dropSource(d Digest) error {
-	if err := os.Remove(c.sourceFile(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (c *compiler) dropSource(of *code) error {
+	if err := os.Remove(c.sourceFile(of)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("engine: source: %w", err)
 	}
 	return nil

@@ -91,7 +91,7 @@ func TestCompileInChild(t *testing.T) {
 		if files := names(t, e.compiler.handover.dir); len(files) != 0 {
 			t.Errorf("files %q are left", files)
 		}
-		if files := names(t, e.compiler.work); !slices.Equal(files, []string{"code", filepath.Base(e.compiler.sourceFile(m.code.source))}) {
+		if files := names(t, e.compiler.work); !slices.Equal(files, []string{"code", filepath.Base(e.compiler.sourceFile(m.code))}) {
 			t.Errorf("private directory holds %q", files)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 // A code is compiled code. Modules that differ in custom sections alone share it.
 type code struct {
 	engine  *Engine
-	source  Digest   // of the rewritten module
+	from    Digest   // of what is compiled of the module: what the code is known by
+	source  Digest   // of the rewritten module, which others may have, too
 	memory  bool     // has a linear memory
 	start   bool     // has a start function
 	windows bool     // see package meter

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"time"
@@ -87,7 +88,7 @@ func (e *Engine) bringBack(ctx context.Context, m *Module) error {
 // makeAgain reads the code of a module from the cache, which needs no turn to compile, or compiles it
 // again.
 func (e *Engine) makeAgain(ctx context.Context, m *Module) (made, error) {
-	source, err := e.compiler.source(m.code.source)
+	source, err := e.compiler.source(m.code)
 	if err != nil {
 		return made{}, err
 	}
@@ -145,15 +146,16 @@ func (e *Engine) place(c *code, made made) error {
 			return nil
 		}
 		e.pool.forget(away)
+		// What fails of another's code is not the caller's failure.
+		var err error
 		if compiled != nil {
-			if err := compiled.Close(ctx); err != nil {
-				return err
-			}
+			err = compiled.Close(ctx)
 		}
 		if orphan {
-			if err := e.compiler.dropSource(away.source); err != nil {
-				return err
-			}
+			err = errors.Join(err, e.compiler.dropSource(away))
+		}
+		if err != nil {
+			e.log.LogAttrs(ctx, slog.LevelError, "code that was taken out of memory left something behind", slog.String("source", away.source.String()), slog.Any("err", err))
 		}
 	}
 }
@@ -201,8 +203,9 @@ func (e *Engine) newCode(ctx context.Context, from Digest, c *code, made made) e
 	err := e.move(ctx)
 	if err == nil {
 		defer e.moved()
-		// Now, since the source of code that is taken away goes, and may be the same.
-		err = e.compiler.keepSource(c.source, made.source)
+		// Now, since the source of code that is taken away goes, and may have been this one's.
+		c.from = from
+		err = e.compiler.keepSource(c, made.source)
 	}
 	if err != nil {
 		return errors.Join(err, made.compiled.Close(context.WithoutCancel(ctx)))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sandboxd/sandboxd/audit"
 	"github.com/sandboxd/sandboxd/host/jail"
+	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -320,14 +322,14 @@ func TestCodeIsNotBroughtBack(t *testing.T) {
 		spoil func(t *testing.T, e *Engine, away, other *Module)
 		why   string
 	}{
-		{name: "source is gone", spoil: func(t *testing.T, e *Engine, away, _ *Module) { remove(t, e.compiler.sourceFile(away.code.source)) },
+		{name: "source is gone", spoil: func(t *testing.T, e *Engine, away, _ *Module) { remove(t, e.compiler.sourceFile(away.code)) },
 			why: "no such file"},
 		{name: "source is another's", spoil: func(t *testing.T, e *Engine, away, other *Module) {
-			data, err := os.ReadFile(e.compiler.sourceFile(other.code.source))
+			data, err := os.ReadFile(e.compiler.sourceFile(other.code))
 			if err != nil {
 				t.Fatal(err)
 			}
-			overwrite(t, e.compiler.sourceFile(away.code.source), data)
+			overwrite(t, e.compiler.sourceFile(away.code), data)
 		}, why: "is not what was written"},
 		{name: "cache cannot be read", cache: true, spoil: func(t *testing.T, e *Engine, _, _ *Module) {
 			if err := e.compiler.cache.close(); err != nil {
@@ -559,4 +561,47 @@ func TestDescribeLeavesNothing(t *testing.T) {
 	if n, bytes := held(t, e); n != 0 || bytes != 0 || len(e.pool.images) != 0 || e.pool.idle != 0 {
 		t.Errorf("%d codes of %d bytes, %d images and %d instances are left", n, bytes, len(e.pool.images), e.pool.idle)
 	}
+}
+
+// Modules that differ only in what the meter leaves out are the same when rewritten; when one is forgotten the
+// other's code can be brought back all the same.
+func TestForgottenTwin(t *testing.T) {
+	e, _ := openOn(t, Config{CodeBytes: 1})
+	twin := func(local string) []byte {
+		out, err := wasmbin.SetCustom(saying(t, 1), "name", slices.Concat([]byte{0}, leb(len(local)+1), str(local)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	load := func(wasm []byte, n int) *Module {
+		m, err := e.Load(t.Context(), wasm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says(t, m, n)
+		return m
+	}
+	kept := load(twin("a"), 1)
+	func() {
+		other := load(twin("b"), 1)
+		if other.code == kept.code || other.code.source != kept.code.source {
+			t.Fatalf("code shared %v, source shared %v", other.code == kept.code, other.code.source == kept.code.source)
+		}
+	}()
+	until(t, "the other is still known", func() bool {
+		runtime.GC()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.modules) == 1
+	})
+	last := load(saying(t, 7), 7) // takes away what nobody has, and what is too much
+	if e.isResident(kept.code) {
+		t.Error("code is in memory beside another's, of 1 byte")
+	}
+	says(t, kept, 1)
+	if again := load(twin("a"), 1); again != kept {
+		t.Error("the same bytes are another module")
+	}
+	runtime.KeepAlive(last)
 }

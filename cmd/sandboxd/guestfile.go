@@ -68,7 +68,7 @@ func importError(name string, data []byte, err error) error {
 		return c
 	}
 	if refused, ok := errors.AsType[*host.RejectError](err); ok && len(refused.Reasons) > 1 {
-		return &commandError{What: name + ": " + app.AllReasons(refused), Code: refused.Reasons[0].Code, Exit: exitNotDone}
+		return &commandError{What: name + ": " + app.AllReasons(refused), Code: refused.Reasons[0].Code, Hint: rejectCure(name, refused.Reasons), Exit: exitNotDone}
 	}
 	return moduleError(name, data, err)
 }

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +21,6 @@ import (
 	"github.com/sandboxd/sandboxd/policies"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 	"github.com/sandboxd/sandboxd/session"
-	"github.com/sandboxd/sandboxd/session/sqlite"
 )
 
 type simulateFlags struct {
@@ -58,7 +60,7 @@ func policySimulateCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.since, "since", "", "not before `TIME`, which may be a span back from now, such as 7d")
 	flags.IntVar(&f.last, "last", 0, "only the `COUNT` sessions in which something was said last")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of every user; may be repeated")
-	flags.BoolVar(&f.fail, "fail-on-change", false, "exit 1 if anything would have been different")
+	flags.BoolVar(&f.fail, "fail-on-change", false, "exit 1 if anything would have been different, or cannot be judged")
 	jsonFlag(c, &f.json)
 	e.verboseFlag(c)
 	groupFlags(c, "input", "guard", "name", "settings", "export", "session", "since", "last", "role")
@@ -107,7 +109,7 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	if err != nil {
 		return err
 	}
-	rt, closeAll, err := e.openApp(ctx, file, app.Options{Logger: e.logger(false)})
+	rt, closeAll, err := e.openApart(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -131,7 +133,7 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	if err != nil {
 		return err
 	}
-	sessions, err := e.sessionsOf(ctx, rt, f)
+	sessions, err := e.sessionsOf(ctx, file, f)
 	if err != nil {
 		return err
 	}
@@ -142,7 +144,7 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	s := &simulation{env: e, json: f.json}
 	var asked []authortest.Stored
 	for _, sess := range sessions {
-		list, unread := authortest.StoredQuestions(sess, f.roles, specs(rt))
+		list, unread := authortest.StoredQuestions(sess, f.roles, specs(rt), rt.SecretHits)
 		asked = append(asked, list...)
 		for _, u := range unread {
 			if !u.At.Before(after) && slices.Contains(guard.Phases(), u.Phase) {
@@ -176,8 +178,11 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	if slices.Contains(guard.Phases(), abi.PhaseRequest) {
 		fmt.Fprintln(e.stderr, "warning: requests are not judged: no session holds them")
 	}
-	if f.fail && s.changed() > 0 {
-		return &commandError{What: fmt.Sprintf("policy simulate: %d of %s would be different", s.changed(), plural(len(asked), "question")), Code: abi.PolicyDenied, Exit: exitNotDone}
+	switch all := plural(len(asked)+len(s.unread), "question"); {
+	case f.fail && s.changed() > 0:
+		return &commandError{What: fmt.Sprintf("policy simulate: %d of %s would be different", s.changed(), all), Code: abi.PolicyDenied, Exit: exitNotDone}
+	case f.fail && len(s.unread) > 0:
+		return &commandError{What: fmt.Sprintf("policy simulate: %d of %s cannot be judged", len(s.unread), all), Code: abi.PolicyDenied, Exit: exitNotDone}
 	}
 	return nil
 }
@@ -215,7 +220,7 @@ func specs(rt *app.Runtime) func(string) *flow.Spec {
 }
 
 // sessionsOf returns the sessions that are judged again.
-func (e *env) sessionsOf(ctx context.Context, rt *app.Runtime, f *simulateFlags) ([]*session.Session, error) {
+func (e *env) sessionsOf(ctx context.Context, file *app.File, f *simulateFlags) ([]*session.Session, error) {
 	var list []*session.Session
 	for _, name := range f.exports {
 		data, err := e.readFile(name)
@@ -233,16 +238,22 @@ func (e *env) sessionsOf(ctx context.Context, rt *app.Runtime, f *simulateFlags)
 	if f.exports != nil {
 		return list, nil
 	}
-	store, ok := rt.Store.(*sqlite.Store)
-	if !ok {
-		return nil, misuse("write store: {sessions: sqlite} in "+app.FileName+", or name exported sessions with --export", "app %s: keeps no sessions", rt.File.Name)
+	if file.KeepsSessions() {
+		if _, err := os.Stat(file.SessionsPath()); errors.Is(err, fs.ErrNotExist) {
+			return nil, misuse("sandboxd run APP keeps some", "app %s: has kept no sessions yet", file.Name)
+		}
 	}
-	users, err := store.Users(ctx, "", rt.File.Name)
+	store, err := file.OpenSessions()
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	users, err := store.Users(ctx, "", file.Name)
 	if err != nil {
 		return nil, err
 	}
 	for _, user := range users {
-		keys, err := store.List(ctx, "", rt.File.Name, user)
+		keys, err := store.List(ctx, "", file.Name, user)
 		if err != nil {
 			return nil, err
 		}

@@ -6,9 +6,10 @@ import (
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 )
 
-// What a branch does on 0 < x & y is wrong in the compiler of wazero 1.12.0 on amd64: it goes by
+// What a branch does on 0 < x & y is wrong in the compiler of wazero 1.12.0, on amd64 and arm64: it goes by
 // x & y < 0, and likewise for every order whose left operand is the constant 0 and whose right one is
-// an "and" that nothing else uses. Go writes x&y > 0 like that. So an "and" whose value may get to the right side of an order, in place
+// an "and" that nothing else uses. Go writes x&y > 0 like that. On arm64 it is wrong, too, where the order is one of
+// numbers without a sign, the "and" on its left and 0 on its right. So an "and" whose value may get to such a place, at once
 // or by way of a local or the end of a block, is followed by "or 0", behind which the compiler does not
 // see it. That costs no fuel: it is not the guest's.
 
@@ -30,7 +31,7 @@ func (b *body) hide(in *wasmbin.Instruction) {
 	case !a.beside && pushes(in.Op):
 		b.and.beside = true
 		return
-	case a.beside && takesTwo(in.Op), !a.beside && (uses(in.Op) || takesTwo(in.Op) && !orders(in.Op)):
+	case a.beside && takesTwo(in.Op) && !unsigned(in.Op), !a.beside && (uses(in.Op) || takesTwo(in.Op) && !orders(in.Op)):
 	default:
 		or := []byte{opI32Const, 0, opI32Or}
 		if a.op == opI64And {
@@ -57,6 +58,9 @@ func pushes(op wasmbin.Op) bool {
 func orders(op wasmbin.Op) bool {
 	return op >= 0x48 && op <= 0x4f || op >= 0x53 && op <= 0x5a
 }
+
+// unsigned tells whether an instruction compares two integers by size that have no sign.
+func unsigned(op wasmbin.Op) bool { return orders(op) && (op < 0x50) == (op%2 == 1) }
 
 // takesTwo tells whether an instruction makes one value of two integers, or stores one of them where the other says.
 func takesTwo(op wasmbin.Op) bool {

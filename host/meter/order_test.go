@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -62,6 +63,7 @@ func TestOrderOfZero(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	hidden := 0
 	wrong := 0 // of what the engine makes of modules as they are
 	for _, way := range ways {
 		for op := byte(0x48); op <= 0x5a; op++ {
@@ -87,6 +89,10 @@ func TestOrderOfZero(t *testing.T) {
 				if err != nil {
 					t.Fatal(name, err)
 				}
+				or := []byte{zero, 0, and + 1}
+				if n := bytes.Count(metered, or); way.name == "as the left operand" {
+					hidden += n
+				}
 				for _, args := range [][]uint64{{3, 2}, {4, 2}, {1<<63 | 1<<31, 1<<63 | 1<<31}} {
 					want := runOrder(t, interpreter, wasm, args)
 					if runOrder(t, compiler, wasm, args) != want {
@@ -101,6 +107,10 @@ func TestOrderOfZero(t *testing.T) {
 				}
 			}
 		}
+	}
+	// What is wrong on arm64 alone: 4 orders of 2 types, in 2 branches.
+	if hidden != 16 {
+		t.Errorf("%d of the orders without a sign hide an and on their left, want 16", hidden)
 	}
 	if runtime.GOARCH == "amd64" && wrong == 0 {
 		t.Error("the compiler goes by x & y < 0 no more: order.go has done its work, and can go")

@@ -38,18 +38,20 @@ type Options struct {
 
 // A Runtime is an app that can run. It is safe for concurrent use.
 type Runtime struct {
-	File      *File
-	Runner    *flow.Runner
-	Store     session.Store
-	Plugins   []*plugins.Plugin
-	Guards    []flow.Guard // that count
-	Monitors  []flow.Guard // that are recorded
-	artifacts flow.Artifacts
-	builtin   *host.Module               // the first-party guards, once one is asked for
-	memory    *memory                    // nil: there is none
-	plugins   map[string]*plugins.Plugin // by name
-	servers   map[string]flow.Toolset    // by name
-	closers   []io.Closer
+	File     *File
+	Runner   *flow.Runner
+	Store    session.Store
+	Plugins  []*plugins.Plugin
+	Guards   []flow.Guard // that count
+	Monitors []flow.Guard // that are recorded
+	// SecretHits finds the app's secrets in the document of a question; nil if it has none.
+	SecretHits func(document json.RawMessage) []abi.SecretHit
+	artifacts  flow.Artifacts
+	builtin    *host.Module               // the first-party guards, once one is asked for
+	memory     *memory                    // nil: there is none
+	plugins    map[string]*plugins.Plugin // by name
+	servers    map[string]flow.Toolset    // by name
+	closers    []io.Closer
 }
 
 // Open wires an app. Its maker closes it. Errors are [*Error] where the app is
@@ -139,8 +141,9 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), FourEyes: f.Confirm.FourEyes, Now: now,
 	}
 	if secrets != nil {
-		cfg.SecretHits = secrets.Find
+		rt.SecretHits = secrets.Find
 	}
+	cfg.SecretHits = rt.SecretHits
 	if rt.memory != nil {
 		cfg.Memory = rt.memory
 	}

@@ -35,11 +35,12 @@ type Unread struct {
 
 // StoredQuestions returns the questions of a session in their order, in all phases but
 // that of requests, which no session holds, and apart those that cannot be read. roles are those of
-// the user. about describes a tool of the app; nil for one that there is not.
+// the user. about describes a tool of the app; nil for one that there is not. hits, if not nil, finds the
+// app's secrets in a document.
 //
 // Was is what became of the document: deny if guards refused it, confirm if a person
 // was asked about it, else allow.
-func StoredQuestions(sess *session.Session, roles []string, about func(tool string) *flow.Spec) ([]Stored, []Unread) {
+func StoredQuestions(sess *session.Session, roles []string, about func(tool string) *flow.Spec, hits func(document json.RawMessage) []abi.SecretHit) ([]Stored, []Unread) {
 	was := map[string]abi.Ruling{}
 	args := map[string]json.RawMessage{}
 	for _, ev := range sess.Events {
@@ -53,7 +54,7 @@ func StoredQuestions(sess *session.Session, roles []string, about func(tool stri
 			}
 		}
 	}
-	b := &storedBuilder{sess: sess, roles: roles, about: about, steps: map[string]int{}}
+	b := &storedBuilder{sess: sess, roles: roles, about: about, hits: hits, steps: map[string]int{}}
 	for _, ev := range sess.Events {
 		if ev.Partial || ev.Content == nil {
 			continue
@@ -111,6 +112,7 @@ type storedBuilder struct {
 	sess   *session.Session
 	roles  []string
 	about  func(string) *flow.Spec
+	hits   func(json.RawMessage) []abi.SecretHit
 	steps  map[string]int // model's turns, by run
 	list   []Stored
 	unread []Unread
@@ -120,6 +122,9 @@ func (b *storedBuilder) call(id, tool string) *abi.CallFacts {
 	facts := &abi.CallFacts{ID: id, Tool: tool, Effects: abi.Once}
 	if spec := b.about(tool); spec != nil {
 		facts.Known, facts.Module = true, spec.Module
+		if spec.Module != "" { // else what is known of it here is its name
+			facts.DefinitionSHA256, _ = spec.Definition()
+		}
 		if spec.Effects != "" {
 			facts.Effects = spec.Effects
 		}
@@ -153,6 +158,10 @@ func (b *storedBuilder) add(ev *session.Event, phase abi.Phase, call *abi.CallFa
 		}
 	case abi.PhaseResult:
 		q.Result = doc
+	}
+	if b.hits != nil {
+		hits := b.hits(doc)
+		q.Facts.SecretHits = hits[:min(len(hits), abi.MaxSecretHits)]
 	}
 	b.list = append(b.list, Stored{q, was, ev.Time})
 	return doc

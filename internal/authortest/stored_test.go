@@ -48,6 +48,11 @@ func TestStoredQuestions(t *testing.T) {
 			return &flow.Spec{Name: "pay", Effects: abi.Idempotent, Module: "sha256:00", Grants: grants}
 		}
 		return nil
+	}, func(document json.RawMessage) []abi.SecretHit {
+		if string(document) == `{"n":1}` {
+			return []abi.SecretHit{{Name: "KEY", At: "/n"}}
+		}
+		return nil
 	})
 	var lost []string
 	for _, u := range unread {
@@ -66,6 +71,12 @@ func TestStoredQuestions(t *testing.T) {
 		got = append(got, line)
 		if q.User.ID != "ana" || !slices.Equal(q.User.Roles, []string{"staff"}) || q.Session != "s1" || q.Run != "e-1" || q.Now != "2026-03-01T09:00:00Z" || q.DocumentSHA256 != abi.Digest(judged(&q)) {
 			t.Errorf("%s: %+v", line, q)
+		}
+		if hit := string(judged(&q)) == `{"n":1}`; hit != (len(q.Facts.SecretHits) == 1) {
+			t.Errorf("%s: secrets found %v", line, q.Facts.SecretHits)
+		}
+		if q.Call != nil && (q.Call.Tool == "pay") != (q.Call.DefinitionSHA256 != "") {
+			t.Errorf("%s: definition %q", line, q.Call.DefinitionSHA256)
 		}
 		if withGrants := q.Phase == abi.PhaseCall && q.Call.Tool == "pay"; withGrants != (len(q.Grants) == 1) {
 			t.Errorf("%s: grants %q", line, q.Grants)
