@@ -64,10 +64,14 @@ func (t *tested) ended(res authortest.Result) {
 
 // watched says what the tests of a module reached, and which changes of it they notice.
 func (r *testRun) watched(ctx context.Context, t *tested) error {
+	if !t.due {
+		return nil // not asked for, or told before
+	}
 	if r.flags.cover != "" {
 		r.covered(t)
 	}
 	if r.flags.mutate == "" || len(t.tables) == 0 {
+		t.untold = false
 		return nil
 	}
 	if r.failed > 0 {
@@ -79,6 +83,7 @@ func (r *testRun) watched(ctx context.Context, t *tested) error {
 		return err
 	}
 	r.mutated(t, mutants)
+	t.untold = false
 	return nil
 }
 
@@ -118,7 +123,7 @@ func (r *testRun) covered(t *tested) {
 		}
 	}
 	if least, _ := percent(r.flags.cover); ways > 0 && taken*100 < least*ways {
-		r.short = append(r.short, fmt.Sprintf("%s: %d%% of its branches are taken, want %d%%", t.file, taken*100/ways, least))
+		t.short = append(t.short, fmt.Sprintf("%s: %d%% of its branches are taken, want %d%%", t.file, taken*100/ways, least))
 	}
 }
 
@@ -193,13 +198,13 @@ func (r *testRun) mutated(t *tested, mutants []authortest.Mutant) {
 		if len(left) > 1 {
 			survived = fmt.Sprintf("%d changed guards are", len(left))
 		}
-		r.short = append(r.short, fmt.Sprintf("%s: %s not noticed", t.file, survived))
+		t.short = append(t.short, fmt.Sprintf("%s: %s not noticed", t.file, survived))
 	}
 	if r.match != nil {
 		return // rows that were not run may notice
 	}
 	for _, id := range slices.Sorted(maps.Keys(excused)) {
-		r.short = append(r.short, fmt.Sprintf("%s: equivalent %q: no change of that name survives", t.file, id))
+		t.short = append(t.short, fmt.Sprintf("%s: equivalent %q: no change of that name survives", t.file, id))
 	}
 }
 

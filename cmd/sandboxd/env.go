@@ -24,6 +24,7 @@ type env struct {
 	cache  func() (string, error)
 	self   func() (string, error) // the program's own file
 	now    func() time.Time
+	pause  func(context.Context)  // what --watch does between looking for changes, until ctx ends; nil: it waits for watchEvery
 	user   func() (string, error) // who runs the process
 
 	color    string    // the flag --color

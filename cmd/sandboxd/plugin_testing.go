@@ -42,6 +42,7 @@ func (r *testRun) cases(ctx context.Context, dir string) error {
 		return err
 	}
 	var all []*authortest.Cases
+	var plan []*testFile
 	var wrong []error
 	for _, file := range files {
 		data, err := r.readTests(file)
@@ -54,35 +55,42 @@ func (r *testRun) cases(ctx context.Context, dir string) error {
 			continue
 		}
 		all = append(all, c)
+		reads, writes := c.Files()
+		plan = append(plan, &testFile{name: file, data: data, module: c.Module, reads: reads, writes: writes})
 	}
 	if wrong != nil {
 		return errors.Join(wrong...)
 	}
-	for _, c := range all {
-		g, err := r.guest(ctx, c.File, c.Module)
-		if err != nil {
+	for i, f := range plan {
+		if err := r.again(ctx, f, plan, func() error { return r.casesOf(ctx, f, all[i]) }); err != nil {
 			return err
 		}
-		bench := authortest.Bench{Dir: filepath.Dir(r.path(c.File)), Update: r.flags.update, Missing: r.getenv("CI") != ""}
-		twins, module := 0, g.module
-		if g.cover != nil {
-			module = g.cover.Watched()
+	}
+	return nil
+}
+
+// casesOf runs one file of them.
+func (r *testRun) casesOf(ctx context.Context, f *testFile, c *authortest.Cases) error {
+	g, twins := f.guest, 0
+	module := g.module
+	if g.cover != nil {
+		module = g.cover.Watched()
+	}
+	bench := authortest.Bench{Dir: filepath.Dir(r.path(c.File)), Update: r.flags.update, Missing: r.getenv("CI") != ""}
+	err := c.Run(ctx, module, bench, r.match, func(res authortest.Result) {
+		g.ended(res)
+		r.result("case", res)
+	}, func(res authortest.Result) {
+		if res.OK {
+			twins++
 		}
-		err = c.Run(ctx, module, bench, r.match, func(res authortest.Result) {
-			g.ended(res)
-			r.result("case", res)
-		}, func(res authortest.Result) {
-			if res.OK {
-				twins++
-			}
-			r.result("no-grant twin", res)
-		})
-		if err != nil {
-			return &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused}
-		}
-		if twins > 0 && r.before == nil {
-			r.say("%s    %s\n", r.palette(r.stdout).green("ok"), plural(twins, "no-grant twin"))
-		}
+		r.result("no-grant twin", res)
+	})
+	if err != nil {
+		return &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused}
+	}
+	if twins > 0 && f.first {
+		r.say("%s    %s\n", r.palette(r.stdout).green("ok"), plural(twins, "no-grant twin"))
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ type benchLine struct {
 
 // benchTables measures the guards of all tables below a folder.
 func (r *testRun) benchTables(ctx context.Context, dir string, f *benchFlags) error {
-	tables, err := r.readTables(dir)
+	tables, _, err := r.readTables(dir)
 	if err != nil {
 		return err
 	}

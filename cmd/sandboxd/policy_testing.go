@@ -43,12 +43,12 @@ func policyTestCommand(e *env) *cobra.Command {
 
 // tables runs all decision tables below a folder.
 func (r *testRun) tables(ctx context.Context, dir string) error {
-	tables, err := r.readTables(dir)
+	tables, plan, err := r.readTables(dir)
 	if err != nil {
 		return err
 	}
-	for _, t := range tables {
-		if err := r.table(ctx, t); err != nil {
+	for i, f := range plan {
+		if err := r.again(ctx, f, plan, func() error { return r.table(ctx, f, tables[i]) }); err != nil {
 			return err
 		}
 	}
@@ -56,17 +56,16 @@ func (r *testRun) tables(ctx context.Context, dir string) error {
 }
 
 // readTables reads all decision tables below a folder.
-func (r *testRun) readTables(dir string) ([]*authortest.Table, error) {
+func (r *testRun) readTables(dir string) (tables []*authortest.Table, plan []*testFile, err error) {
 	files, err := r.find(dir, ".table.yaml", ".table.json")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var tables []*authortest.Table
 	var wrong []error
 	for _, file := range files {
 		data, err := r.readTests(file)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		t, err := authortest.ParseTable(file, data)
 		if err != nil {
@@ -74,15 +73,13 @@ func (r *testRun) readTables(dir string) ([]*authortest.Table, error) {
 			continue
 		}
 		tables = append(tables, t)
+		plan = append(plan, &testFile{name: file, data: data, module: t.Guard})
 	}
-	return tables, errors.Join(wrong...)
+	return tables, plan, errors.Join(wrong...)
 }
 
-func (r *testRun) table(ctx context.Context, t *authortest.Table) error {
-	g, err := r.guest(ctx, t.File, t.Guard)
-	if err != nil {
-		return err
-	}
+func (r *testRun) table(ctx context.Context, f *testFile, t *authortest.Table) error {
+	g := f.guest
 	m := g.module.Manifest()
 	if guardOf(m, t.Name) == nil {
 		return errNoGuard(t.File, t.Name, m)
@@ -115,7 +112,7 @@ func (r *testRun) table(ctx context.Context, t *authortest.Table) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.File, err)
 	}
-	if r.before == nil {
+	if f.first {
 		if word := r.palette(r.stdout).green("ok"); s.passed == s.rows && s.closed == s.checks {
 			r.say("%s    %s\n", word, s)
 		} else {

@@ -88,10 +88,11 @@ func (e *env) runs(ctx context.Context, f *runFlags, args []string) error {
 		if !f.watch {
 			return err
 		}
-		if err != nil {
-			e.report(err)
+		if ctx.Err() != nil {
+			return nil // interrupted while it ran, which is no failure
 		}
-		if !e.changed(ctx, args[0], seen, kept...) {
+		e.report(err)
+		if !e.changed(ctx, func() bool { return e.stamp(args[0], kept...) != seen }) {
 			return nil
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +19,6 @@ import (
 	"github.com/sandboxd/sandboxd/host"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/authortest"
-	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -39,7 +37,7 @@ type testFlags struct {
 func (f *testFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.run, "run", "", "only tests whose name matches the regular expression `RE`")
 	c.Flags().StringVar(&f.junit, "junit", "", "write a report in JUnit's form to `FILE`, too")
-	c.Flags().BoolVar(&f.watch, "watch", false, "stay, and test again whenever a file changes")
+	c.Flags().BoolVar(&f.watch, "watch", false, "stay, and test again what depends on a file when it changes")
 	c.Flags().BoolVar(&f.full, "full", false, "do not shorten values")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document a line")
 	c.Flags().StringVar(&f.cover, "cover", "", "say which branches of the author's code the tests take; less than `PERCENT` of them is a failure")
@@ -56,32 +54,22 @@ type testRun struct {
 	match   func(string) bool
 	engine  *host.Engine
 	modules app.Modules
+	past    past
+
 	guests  map[string]*tested
-	order   []*tested       // guests as they came
-	before  map[string]bool // how tests ended in the round before; nil in the first
-
-	ended  map[string]bool // by file and name
-	bench  bool            // what passed was only measured
-	passed int
-	failed int
-	suites []junitSuite
-	short  []string // what coverage and changed guards lack
-}
-
-// A tested is a module that tests name.
-type tested struct {
-	file   string // as shown
-	module *host.Module
-	wasm   []byte
-	source string // the folder that it was built from; empty if it was not
-
-	cover  *authortest.Cover   // nil without --cover and --mutate; module is its then
-	tables []*authortest.Table // that were run
+	order   []*tested // guests as they came
+	running *kept     // what the file that is run has said so far
+	began   bool      // a line of --json was printed
+	bench   bool      // what passed was only measured
+	ran     bool      // a file was
+	passed  int
+	failed  int
+	suites  []junitSuite
 }
 
 // tests runs a command of tests once or, with --watch, until it is interrupted.
 func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, round func(context.Context, *testRun) error) error {
-	r := &testRun{env: e, flags: f, command: command}
+	r := &testRun{env: e, flags: f, command: command, past: newPast()}
 	if f.run != "" {
 		re, err := regexp.Compile(f.run)
 		if err != nil {
@@ -105,16 +93,20 @@ func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, roun
 		return err
 	}
 	defer r.engine.Close()
+	r.watch(dir)
 	for {
-		seen := e.stamp(dir)
 		err := r.round(ctx, round)
 		if !f.watch {
 			return err
 		}
+		if ctx.Err() != nil {
+			return nil // interrupted while it ran, which is no failure
+		}
 		e.report(err)
-		if !e.changed(ctx, dir, seen) {
+		if !e.changed(ctx, r.moved) {
 			return nil
 		}
+		r.look()
 	}
 }
 
@@ -135,10 +127,13 @@ func (u unplanned) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (r *testRun) round(ctx context.Context, round func(context.Context, *testRun) error) error {
-	r.before, r.ended = r.ended, map[string]bool{}
-	r.guests, r.order, r.passed, r.failed, r.suites, r.short = map[string]*tested{}, nil, 0, 0, nil, nil
-	r.line(map[string]any{"format": 1, "kind": "start"})
-	if err := round(ctx, r); err != nil {
+	r.guests, r.order, r.began, r.ran, r.passed, r.failed, r.suites = map[string]*tested{}, nil, false, false, 0, 0, nil
+	err := round(ctx, r)
+	if r.nothingNew(err) {
+		return nil
+	}
+	r.begin()
+	if err != nil {
 		return err
 	}
 	if r.passed+r.failed == 0 {
@@ -155,24 +150,35 @@ func (r *testRun) round(ctx context.Context, round func(context.Context, *testRu
 	if r.bench {
 		return nil
 	}
+	var short []string
 	for _, t := range r.order {
 		if err := r.watched(ctx, t); err != nil {
 			return err
 		}
+		short = append(short, t.short...)
 	}
 	r.line(map[string]any{"kind": "end", "passed": r.passed, "failed": r.failed})
 	r.say("%d passed, %d failed\n", r.passed, r.failed)
 	if r.failed > 0 {
 		return &commandError{What: fmt.Sprintf("%s: %d of %d failed", r.command, r.failed, r.passed+r.failed), Exit: exitNotDone}
 	}
-	if len(r.short) > 0 {
-		return &commandError{What: fmt.Sprintf("%s: %s", r.command, strings.Join(r.short, "; ")), Exit: exitNotDone}
+	if len(short) > 0 {
+		return &commandError{What: fmt.Sprintf("%s: %s", r.command, strings.Join(short, "; ")), Exit: exitNotDone}
 	}
 	return nil
 }
 
+// begin prints the first document of a round of --json.
+func (r *testRun) begin() {
+	if !r.began {
+		r.began = true
+		r.line(map[string]any{"format": 1, "kind": "start"})
+	}
+}
+
 // line prints a document of --json.
 func (r *testRun) line(v any) {
+	r.begin()
 	if r.flags.json {
 		_ = json.NewEncoder(r.stdout).Encode(v) // a pipe that nobody reads ends the process
 	}
@@ -214,95 +220,15 @@ func (e *env) find(dir string, suffixes ...string) ([]string, error) {
 	return found, nil
 }
 
-// guest returns the module that a file of tests names, relative to its own folder:
-// a folder of source, or a file. A file beside the source that makes it is made
-// anew: what is tested is never older than what is written. The empty name is the
-// folder above the one of the tests.
-func (r *testRun) guest(ctx context.Context, file, name string) (*tested, error) {
-	path := filepath.Join(filepath.Dir(file), filepath.FromSlash(name))
-	if name == "" {
-		path = filepath.Dir(filepath.Dir(r.path(file)))
-		if rel, err := filepath.Rel(r.dir, path); err == nil {
-			path = rel
-		}
-	}
-	if filepath.IsAbs(name) {
-		path = name
-	}
-	if t := r.guests[path]; t != nil {
-		return t, nil
-	}
-	t, err := r.open(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	r.guests[path] = t
-	r.order = append(r.order, t)
-	digest := t.module.Digest().String()
-	r.line(map[string]any{"kind": "module", "file": t.file, "digest": digest, "source": t.source})
-	if r.before == nil {
-		r.say("%s %s", foreign(t.file, true), shortDigest(digest))
-		if t.source != "" {
-			r.say(" (built from %s)", foreign(t.source, true))
-		}
-		r.say("\n")
-	}
-	return t, nil
-}
-
-func (r *testRun) open(ctx context.Context, path string) (*tested, error) {
-	dir := filepath.Dir(path)
-	if filepath.Ext(path) == ".wasm" && r.isSource(dir) {
-		t, err := r.openAs(ctx, dir)
-		if err != nil || filepath.Base(path) == filepath.Base(t.file) {
-			return t, err
-		}
-	}
-	return r.openAs(ctx, path)
-}
-
-func (r *testRun) openAs(ctx context.Context, path string) (*tested, error) {
-	g, err := r.openGuest(ctx, r.modules, path, "")
-	if err != nil {
-		return nil, err
-	}
-	t := &tested{file: path, wasm: g.wasm}
-	if r.flags.cover != "" || r.flags.mutate != "" {
-		if t.cover, err = r.openCover(ctx, r.engine, g); err != nil {
-			return nil, err
-		}
-		t.module = t.cover.Module()
-	} else if t.module, err = g.load(ctx, r.modules); err != nil {
-		return nil, err
-	}
-	if g.made {
-		t.source, t.file = path, filepath.Join(path, t.module.Manifest().Name+".wasm")
-	}
-	return t, nil
-}
-
-// isSource reports whether a folder holds source that plugin build or policy build
-// takes.
-func (e *env) isSource(dir string) bool {
-	_, ok := guestlang.Find(e.path(dir))
-	return ok
-}
-
 // result takes the end of one test: kind is what it is, such as "row".
 func (r *testRun) result(kind string, res authortest.Result) {
 	key := res.File + "\x00" + kind + "\x00" + res.Name
-	was, again := r.before[key]
-	r.ended[key] = res.OK
-	if res.OK {
-		r.passed++
-	} else {
-		r.failed++
-	}
-	r.junit(kind, res)
-	r.line(struct {
-		Kind string `json:"kind"`
-		authortest.Result
-	}{kind, res})
+	was, again := r.past.ended[key]
+	r.past.ended[key] = res.OK
+	said := keptResult{kind, res}
+	r.running.results = append(r.running.results, said)
+	r.count(said)
+	r.line(said)
 	if again && was == res.OK {
 		return // with --watch, only what changed
 	}
@@ -341,62 +267,22 @@ func (r *testRun) result(kind string, res authortest.Result) {
 	}
 }
 
+// count counts a result, of this round or of one before.
+func (r *testRun) count(said keptResult) {
+	if said.OK {
+		r.passed++
+	} else {
+		r.failed++
+	}
+	r.junit(said.Kind, said.Result)
+}
+
 // quick returns a short time for people: "19 µs", or as took.
 func quick(d time.Duration) string {
 	if d < time.Millisecond {
 		return fmt.Sprintf("%d µs", d.Microseconds())
 	}
 	return took(d)
-}
-
-type junitSuite struct {
-	XMLName  xml.Name    `xml:"testsuite"`
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
-
-type junitCase struct {
-	Class   string        `xml:"classname,attr"`
-	Name    string        `xml:"name,attr"`
-	Time    string        `xml:"time,attr"` // seconds
-	Failure *junitFailure `xml:"failure"`
-}
-
-type junitFailure struct {
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
-func (r *testRun) junit(kind string, res authortest.Result) {
-	if n := len(r.suites); n == 0 || r.suites[n-1].Name != res.File {
-		r.suites = append(r.suites, junitSuite{Name: res.File})
-	}
-	s := &r.suites[len(r.suites)-1]
-	c := junitCase{Class: kind, Name: foreign(res.Name, true), Time: fmt.Sprintf("%.6f", float64(res.WallUS)/1e6)}
-	s.Tests++
-	if !res.OK {
-		s.Failures++
-		var text strings.Builder
-		fmt.Fprintf(&text, "%s:%d\n", res.File, res.Line)
-		for _, p := range res.Problems {
-			fmt.Fprintf(&text, "%s: want %s, got %s\n", p.What, foreign(p.Want, true), foreign(p.Got, true))
-		}
-		c.Failure = &junitFailure{Message: foreign(res.Problems[0].What+": "+res.Problems[0].Got, false), Text: text.String()}
-	}
-	s.Cases = append(s.Cases, c)
-}
-
-func (r *testRun) writeJUnit() error {
-	data, err := xml.MarshalIndent(struct {
-		XMLName xml.Name `xml:"testsuites"`
-		Suites  []junitSuite
-	}{Suites: r.suites}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return r.writeFile(r.flags.junit, append([]byte(xml.Header), append(data, '\n')...))
 }
 
 // readTests reads a file of tests.

@@ -14,14 +14,16 @@ import (
 // system and for every editor, and a folder of source is small.
 const watchEvery = 300 * time.Millisecond
 
-// stamp returns what changes when a file below dir does. Built modules, hidden
-// files, what npm installed, and files whose paths begin as one of kept do not count.
+// stamp returns what changes when a file below dir does, or dir itself if it is a file.
+// Below a folder built modules, hidden files, what npm installed, and files whose paths
+// begin as one of kept do not count.
 func (e *env) stamp(dir string, kept ...string) string {
 	var b strings.Builder
 	_ = filepath.WalkDir(e.path(dir), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return nil // it was there a moment ago
+		case path == e.path(dir) && !d.IsDir(): // it was named
 		case (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") && path != e.path(dir):
 			if d.IsDir() {
 				return filepath.SkipDir
@@ -40,18 +42,29 @@ func (e *env) stamp(dir string, kept ...string) string {
 	return b.String()
 }
 
-// changed waits until a file below dir is not as it was; false if ctx ends first.
-func (e *env) changed(ctx context.Context, dir, seen string, kept ...string) bool {
-	t := time.NewTicker(watchEvery)
-	defer t.Stop()
+// changed waits until look says that something is not as it was; false if ctx ends first.
+func (e *env) changed(ctx context.Context, look func() bool) bool {
+	pause := e.pause
+	if pause == nil {
+		pause = waitToLook
+	}
 	for {
-		select {
-		case <-ctx.Done():
+		pause(ctx)
+		if ctx.Err() != nil {
 			return false
-		case <-t.C:
-			if e.stamp(dir, kept...) != seen {
-				return true
-			}
 		}
+		if look() {
+			return true
+		}
+	}
+}
+
+// waitToLook waits for watchEvery, or until ctx ends.
+func waitToLook(ctx context.Context) {
+	t := time.NewTimer(watchEvery)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }

@@ -43,7 +43,7 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if e.changed(ctx, ".", before) {
+		if e.changed(ctx, func() bool { return e.stamp(".") != before }) {
 			t.Error("a change was seen where there was none")
 		}
 	})
@@ -55,7 +55,7 @@ func TestWatch(t *testing.T) {
 		before := e.stamp(".")
 		change()
 		synctest.Test(t, func(t *testing.T) {
-			if !e.changed(t.Context(), ".", before) {
+			if !e.changed(t.Context(), func() bool { return e.stamp(".") != before }) {
 				t.Error("a change was not seen")
 			}
 		})

@@ -3,7 +3,9 @@ package authortest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -24,6 +26,25 @@ type Cases struct {
 
 // Len returns how many cases there are.
 func (c *Cases) Len() int { return len(c.cases) }
+
+// Files returns the files that running the cases reads, other than that of the cases and
+// the module, and those that it reads or writes, which are snapshots; each once, as named:
+// relative to the folder of File.
+func (c *Cases) Files() (reads, writes []string) {
+	for _, t := range c.cases {
+		if t.http != "" {
+			reads = append(reads, t.http)
+		}
+		reads = slices.AppendSeq(reads, maps.Values(t.artifacts))
+		reads = slices.AppendSeq(reads, maps.Values(t.want.artifacts))
+		if t.want.snapshot != "" {
+			writes = append(writes, t.want.snapshot)
+		}
+	}
+	slices.Sort(reads)
+	slices.Sort(writes)
+	return slices.Compact(reads), slices.Compact(writes)
+}
 
 // A toolCase is one call.
 type toolCase struct {
