@@ -147,12 +147,14 @@ func newServer(w *waiter) *sdk.Server {
 	})
 	add("wait", "", func(ctx context.Context, _ map[string]any) (*sdk.CallToolResult, error) {
 		w.begun <- struct{}{}
+		var err error
 		select {
 		case <-ctx.Done():
+			err = ctx.Err()
 		case <-w.release:
 		}
-		w.ended <- ctx.Err()
-		return nil, ctx.Err()
+		w.ended <- err
+		return &sdk.CallToolResult{}, err
 	})
 	return s
 }
