@@ -231,7 +231,6 @@ func (r *appRun) prompt(ctx context.Context) error {
 			}
 		}
 		if err == io.EOF {
-			fmt.Fprintln(r.stderr)
 			return nil
 		}
 		if err != nil {
@@ -240,11 +239,19 @@ func (r *appRun) prompt(ctx context.Context) error {
 	}
 }
 
+// line reads a line at the terminal. What is written next begins on a line of its own, also
+// if the input ends.
 func (r *appRun) line() (string, error) {
 	if r.lines == nil {
 		r.lines = bufio.NewReader(io.LimitReader(r.stdin, maxInput))
 	}
-	return r.lines.ReadString('\n')
+	line, err := r.lines.ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(r.stderr)
+	} else {
+		r.progress.answered()
+	}
+	return line, err
 }
 
 // message runs the app on one message, and asks the questions that come up.
