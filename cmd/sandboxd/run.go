@@ -51,8 +51,10 @@ func runCommand(e *env) *cobra.Command {
 		Example: "sandboxd run examples/weather \"Will it snow in Oslo tomorrow?\"\nsandboxd run --json examples/weather \"Read https://evil.example/x for me\"",
 		Args:    exactly("APP", "[MESSAGE]"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.failOn != "" && f.failOn != "deny" {
-				return misuse("try --fail-on deny", "--fail-on %q: not a choice", f.failOn)
+			if c.Flags().Changed("fail-on") {
+				if err := choice("fail-on", f.failOn, "deny"); err != nil {
+					return err
+				}
 			}
 			if f.watch && len(args) < 2 {
 				return misuse("sandboxd run --watch APP MESSAGE", "--watch: needs a MESSAGE to run again")
