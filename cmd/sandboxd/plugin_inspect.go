@@ -104,7 +104,7 @@ func (e *env) inspectPlugin(ctx context.Context, f *inspectFlags, name string) e
 // guestNamed returns a module: that of a file or a folder or, where there is neither, of
 // the app in the current folder.
 func (e *env) guestNamed(ctx context.Context, m app.Modules, name, manifest string) ([]byte, error) {
-	if manifest == "" && !e.names(name) && e.names(app.FileName) {
+	if manifest == "" && app.BuiltinName(name) == "" && !e.names(name) && e.names(app.FileName) {
 		file, err := app.Load(e.path("."))
 		if err != nil {
 			return nil, err
