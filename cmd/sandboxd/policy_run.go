@@ -22,6 +22,8 @@ import (
 type guardFlags struct {
 	guard    string
 	settings string
+
+	of string // the module or folder that has it, as it was named
 }
 
 func (f *guardFlags) add(c *cobra.Command) {
@@ -59,6 +61,7 @@ func (e *env) settingsOf(text string) (json.RawMessage, error) {
 // choose says which guard of a module is meant, of which a first-party one has named it. flag is
 // the one that names a guard.
 func (f *guardFlags) choose(g *guestFile, flag string) error {
+	f.of = g.name
 	if g.guard == "" {
 		return nil
 	}
@@ -83,7 +86,7 @@ func (e *env) guardWith(ctx context.Context, module *host.Module, f guardFlags, 
 	cfg.Guard, cfg.Settings, cfg.Limits, cfg.Logger = f.guard, settings, host.Limits{Wall: authortest.GuardWall}, e.logger(false)
 	g, err := policies.New(ctx, module, cfg)
 	if _, ok := errors.AsType[*policies.SettingsError](err); ok {
-		return nil, &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused, Hint: "sandboxd plugin inspect shows the settings of the guards of " + m.Name}
+		return nil, &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused, Hint: "sandboxd plugin inspect " + f.of + " shows the settings"}
 	}
 	if err != nil {
 		return nil, &commandError{What: err.Error(), Code: abi.PolicyUnavailable, Exit: exitNotDone}
