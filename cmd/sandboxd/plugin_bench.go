@@ -246,7 +246,8 @@ const (
 	causeClock   = "clock"
 	causeRandom  = "randomness"
 	causeKV      = "kv"
-	causeUnknown = "unknown"
+	causeNonce   = "nonce"   // of a question to a guard
+	causeUnknown = "unknown" // none of these that a call of a tool has
 )
 
 // withoutClock returns a set without the grant with which time goes on during a call.

@@ -218,6 +218,9 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 	if err := f.choose(g, "guard"); err != nil {
 		return err
 	}
+	if f.explain && g.guard != "" {
+		return misuse("ask without it: the verdict names the rule, and docs/policies.md has the rules", "--explain: cannot be used with %s: nothing in its module names the lines of its code", g.name)
+	}
 	var cover *authortest.Cover
 	var module *host.Module
 	rego := regobuild.Compiled(g.wasm)
