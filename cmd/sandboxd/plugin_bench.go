@@ -78,6 +78,7 @@ func (e *env) benchPlugin(ctx context.Context, f *pluginRunFlags, args []string,
 	}
 	defer engine.Close()
 	measure := func(file string) (*callBench, error) {
+		r.file = file // as errors name it
 		g, err := e.openGuest(ctx, modules, file, f.manifest)
 		if err != nil {
 			return nil, err

@@ -73,6 +73,9 @@ func (r *toolRun) callInApp(ctx context.Context) error {
 			agent = a.Name
 		}
 	})
+	if near := app.Nearest(r.tool, file.AllTools()); agent == "" && near != "" {
+		return misuse("did you mean "+near+"?", "%s: no agent of app %s lists a tool %q", r.flags.app, file.Name, r.tool)
+	}
 	var ended flow.CallResult
 	rt, closeAll, err := r.openApp(ctx, file, app.Options{Logger: r.logger(false), Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }, Bodies: r.trace.bodies,
 		Observer: flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }}})
