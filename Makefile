@@ -60,7 +60,7 @@ hostile:
 # the changes that no test notices. It takes some minutes.
 mutate:
 	nice go run ./internal/mutate -equivalent internal/mutate/equivalent.txt \
-		flow/dispatch.go flow/callguards.go flow/callend.go flow/merge.go flow/guard.go flow/group.go flow/phases.go flow/confirm.go flow/decide.go sdk/abi/guard.go
+		flow/dispatch.go flow/callguards.go flow/callend.go flow/merge.go flow/guard.go flow/group.go flow/phases.go flow/confirm.go flow/decide.go flow/deciders.go sdk/abi/guard.go
 
 # Tries every change of the compiled first-party guards, not only those at denials as
 # go test does, and names those that their tables do not notice.

@@ -182,6 +182,31 @@ func TestFourEyesAtATerminal(t *testing.T) {
 	}
 }
 
+// TestDecidersAtATerminal: whoever may not decide is not asked, neither by run nor by
+// confirm approve, which refuses them; whoever may is.
+func TestDecidersAtATerminal(t *testing.T) {
+	work, q := askingApp(t, "Oslo")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "store:", "confirm: {deciders: [role:approver, user:ana]}\nstore:")
+	code, stdout, stderr := try(t, work, "y\n", true, nil, "run", "--session", "demo", "--role", "approver", "weather", "ask again")
+	if code != exitNotDone || strings.Contains(stderr, "[y]es") || !strings.Contains(stderr, ", by role:approver or user:ana\n") || stdout != "" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	for _, roles := range [][]string{nil, {"--as-role", "clerk"}} {
+		code, _, stderr = try(t, work, "y\n", true, nil, append([]string{"confirm", "approve", "weather", q.ID}, roles...)...)
+		if code != exitNotDone || strings.Contains(stderr, "[y]es") || !strings.Contains(stderr, ": ada may not decide [forbidden]\n") {
+			t.Fatalf("%q: exit %d, stderr %q", roles, code, stderr)
+		}
+	}
+	code, stdout, stderr = try(t, work, "y\nn\n", true, nil, "run", "--session", "demo", "--as-role", "approver", "weather")
+	if code != exitDone || strings.Count(stderr, "[y]es") != 2 || stdout == "" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	_, shown, _ := try(t, work, "", false, nil, "confirm", "show", "weather", q.ID)
+	if !strings.Contains(shown, "approved and run, by ada ") || !strings.Contains(shown, "  roles     approver\n") {
+		t.Errorf("shown\n%s", shown)
+	}
+}
+
 func TestAge(t *testing.T) {
 	for want, d := range map[string]time.Duration{"0s": -time.Second, "59s": 59*time.Second + 999, "1m": time.Minute, "59m": time.Hour - 1, "1h": time.Hour,
 		"47h": 48*time.Hour - 1, "2d": 48 * time.Hour, "10d": 250 * time.Hour} {
