@@ -99,7 +99,7 @@ func (e *env) auditPath(name string) (string, error) {
 	}
 	path = file.AuditPath()
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", &fileError{name, errors.New("the app has no audit log yet")}
+		return "", misuse("every run is recorded there: sandboxd run "+name+" MESSAGE", "%s: the app has no audit log yet: nothing is recorded", name)
 	}
 	return path, nil
 }

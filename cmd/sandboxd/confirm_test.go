@@ -114,7 +114,7 @@ func TestConfirmShowsAll(t *testing.T) {
 	}
 	for _, answer := range []string{"y\n", "n\n"} {
 		var asked bytes.Buffer
-		r := &appRun{env: &env{stdin: typed(answer, true), stderr: stream{&asked, true}}, flags: &runFlags{}}
+		r := &appRun{env: &env{stdin: typed(answer, true), stderr: stream{&asked, true}, progress: &progress{out: &asked, terminal: true}}, flags: &runFlags{}}
 		yes, err := r.ask(q)
 		if err != nil || yes != (answer == "y\n") {
 			t.Errorf("answered %q: %t, %v", answer, yes, err)

@@ -32,13 +32,10 @@ func conformanceCommand(e *env) *cobra.Command {
 			if h.modules != "" || len(h.only) > 0 {
 				return e.hostile(c, h, args, asJSON)
 			}
-			mode := conformance.Mode(handlers)
-			switch mode {
-			case conformance.ModeNative, conformance.ModeWasm, conformance.ModeBoth:
-			default:
-				return misuse("try native, wasm or both", "--handlers %q: not a choice", handlers)
+			if err := choice("handlers", handlers, string(conformance.ModeNative), string(conformance.ModeWasm), string(conformance.ModeBoth)); err != nil {
+				return err
 			}
-			return e.conformance(c.Context(), args, mode, asJSON)
+			return e.conformance(c.Context(), args, conformance.Mode(handlers), asJSON)
 		},
 	}
 	c.Flags().StringVar(&handlers, "handlers", string(conformance.ModeNative), "what handlers and hooks are made of: `KIND` is native, wasm or both")

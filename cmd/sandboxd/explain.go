@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,6 +141,9 @@ func denies(r audit.Record) bool {
 // explainCall tells what became of one call, or of what was denied last.
 func (e *env) explainCall(id, name, run string, asJSON, full bool) error {
 	f, err := e.openAudit(name)
+	if near := app.Nearest(id, codes()); err != nil && near != "" {
+		return misuse("did you mean "+near+"?", "%s: no code, and no log in which to look for a call: %v", id, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -248,10 +253,10 @@ func (e *env) printCall(x explanation, full bool) {
 	}
 }
 
-// codes returns the names of all codes.
+// codes returns the names of all codes, in order.
 func codes() []string {
 	var list []string
-	for c := range meanings {
+	for _, c := range slices.Sorted(maps.Keys(meanings)) {
 		list = append(list, string(c))
 	}
 	return list

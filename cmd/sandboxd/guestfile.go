@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxd/sandboxd/host"
+	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -22,19 +24,24 @@ import (
 type guestFile struct {
 	name  string // as named
 	wasm  []byte
+	guard string           // the first-party guard that was named; "" for any other module
 	made  bool             // from source
 	built guestlang.Result // how source was built
 	took  time.Duration    // from the compiled source to a packed module
 }
 
 // openGuest reads the file of a module or of an Extism manifest, or builds and
-// packs the source in a folder. manifestName is the file of a manifest to pack; it may
+// packs the source in a folder. As in agent.yaml, builtin/NAME is a first-party guard, whose
+// module has others, too. manifestName is the file of a manifest to pack; it may
 // be empty.
 func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName string) (*guestFile, error) {
 	g := &guestFile{name: name}
 	manifest, err := e.readManifest(manifestName)
 	if err != nil {
 		return nil, err
+	}
+	if g.guard = app.BuiltinName(name); g.guard != "" && manifest == nil {
+		return g, g.openBuiltin(ctx, m)
 	}
 	info, err := os.Stat(e.path(name))
 	if err != nil {
@@ -58,6 +65,27 @@ func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName s
 	}
 	g.wasm, g.built, g.took = wasm, built, time.Since(start)-built.Took
 	return g, nil
+}
+
+// openBuiltin builds the first-party guards.
+func (g *guestFile) openBuiltin(ctx context.Context, m app.Modules) error {
+	wasm, _, err := m.Builtin(ctx)
+	if err != nil {
+		return &commandError{What: fmt.Sprintf("%s: %v", g.name, err), Code: abi.PolicyUnavailable, Hint: app.BuiltinNeeds, Exit: exitNotDone}
+	}
+	g.wasm = wasm
+	bin, err := wasmbin.Decode(wasm)
+	if err != nil {
+		return err
+	}
+	manifest, err := abi.ParseManifest(bytes.Join(bin.Custom(abi.ManifestSection), nil)) // it has one
+	if err != nil {
+		return err
+	}
+	if e := app.HasBuiltin(g.name, manifest); e != nil {
+		return e
+	}
+	return nil
 }
 
 // importError says why the file that the user named is no module.

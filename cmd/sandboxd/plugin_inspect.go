@@ -37,8 +37,10 @@ func pluginInspectCommand(e *env) *cobra.Command {
 		Example: "sandboxd plugin inspect weather.wasm\nsandboxd plugin inspect sha256:5d0c8e7719aa\nsandboxd plugin inspect weather-new.wasm --diff weather",
 		Args:    exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.as != "" && f.as != string(asPlugin) && f.as != string(asGuard) {
-				return misuse("try plugin or guard", "--as %q: not a choice", f.as)
+			if c.Flags().Changed("as") {
+				if err := choice("as", f.as, string(asPlugin), string(asGuard)); err != nil {
+					return err
+				}
 			}
 			return e.inspectPlugin(c.Context(), f, args[0])
 		},
@@ -102,12 +104,20 @@ func (e *env) inspectPlugin(ctx context.Context, f *inspectFlags, name string) e
 // guestNamed returns a module: that of a file or a folder or, where there is neither, of
 // the app in the current folder.
 func (e *env) guestNamed(ctx context.Context, m app.Modules, name, manifest string) ([]byte, error) {
-	if manifest == "" && !e.names(name) && e.names(app.FileName) {
+	if manifest == "" && app.BuiltinName(name) == "" && !e.names(name) && e.names(app.FileName) {
 		file, err := app.Load(e.path("."))
 		if err != nil {
 			return nil, err
 		}
 		return file.Module(ctx, m, name)
+	}
+	if digest := strings.HasPrefix(name, "sha256:"); !e.names(name) && (digest || abi.ValidName(name) == nil) {
+		what := "no such file or directory, and names are looked up in"
+		if digest {
+			what = "a digest is looked up in"
+		}
+		return nil, misuse("in the folder of an app, its modules are found; elsewhere name the file: sandboxd plugin inspect FILE",
+			"%s: %s %s, which the current folder has not", name, what, app.FileName)
 	}
 	g, err := e.openGuest(ctx, m, name, manifest)
 	if err != nil {

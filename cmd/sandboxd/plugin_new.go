@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandboxd/sandboxd/internal/app"
 	"github.com/sandboxd/sandboxd/internal/guestlang"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
@@ -42,7 +43,13 @@ func newCommand(e *env, policy bool, c *cobra.Command) *cobra.Command {
 				"--lang %s: JavaScript is not among the languages: nothing here runs it within the limits of a guest; AssemblyScript is near it", lang)
 		}
 		if l == nil || !policy && !l.Plugins {
-			return misuse("LANGUAGE is "+guestlang.Names(policy), "--lang %q: not a language that %s can be made in", lang, what)
+			hint := "LANGUAGE is " + guestlang.Names(policy)
+			if l != nil {
+				hint = "policies can: sandboxd policy new --lang " + lang + " " + args[0]
+			} else if near := app.Nearest(lang, guestlang.Known(policy)); near != "" {
+				hint = "did you mean --lang=" + near + "?"
+			}
+			return misuse(hint, "--lang %q: not a language that %s can be made in", lang, what)
 		}
 		return e.newGuest(args[0], l, policy)
 	}

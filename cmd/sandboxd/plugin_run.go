@@ -54,8 +54,10 @@ func pluginRunCommand(e *env) *cobra.Command {
 			"sandboxd plugin run calc.wasm --export add --input '{\"a\":1,\"b\":2}'",
 		Args: exactly("[TOOL]", "[FILE]"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.trace != "" && f.trace != "calls" && f.trace != "bodies" {
-				return misuse("--trace, or --trace=bodies", "--trace %q: not a thing to show", f.trace)
+			if c.Flags().Changed("trace") {
+				if err := choice("trace", f.trace, "calls", "bodies"); err != nil {
+					return err
+				}
 			}
 			exported := c.Flags().Changed("export")
 			if exported && (c.Flags().Changed("args") || len(f.state)+len(f.artifacts) > 0) {

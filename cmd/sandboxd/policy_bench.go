@@ -63,6 +63,8 @@ type benchLine struct {
 	FuelMin   int64     `json:"fuel_min"`
 	FuelMax   int64     `json:"fuel_max"`
 	PerSecond int64     `json:"per_second"` // on all processors at once
+
+	FuelCauses []string `json:"fuel_causes,omitempty"` // why that of one question differs from one time to the next: kv, or unknown
 }
 
 // benchTables measures the guards of all tables below a folder.
@@ -99,14 +101,25 @@ func (r *testRun) benchTables(ctx context.Context, dir string, f *benchFlags) er
 			r.passed++ // something was measured
 			r.bench = true
 			r.line(line)
-			r.say("%s  %s  p50 %s  p99 %s  worst %s  fuel %s to %s  %s a second\n", foreign(line.Guard, true), phase, micros(line.P50US), micros(line.P99US),
-				micros(line.WorstUS), fuel(line.FuelMin), fuel(line.FuelMax), count(line.PerSecond))
+			r.say("%s  %s  p50 %s  p99 %s  worst %s  fuel %s to %s  %s a second%s\n", foreign(line.Guard, true), phase, micros(line.P50US), micros(line.P99US),
+				micros(line.WorstUS), fuel(line.FuelMin), fuel(line.FuelMax), count(line.PerSecond), line.causeText())
 			if f.p99 > 0 && line.P99US > float64(f.p99.Nanoseconds())/1e3 {
 				late = append(late, &commandError{What: fmt.Sprintf("guard %s, phase %s: p99 %s exceeds %s", line.Guard, phase, micros(line.P99US), f.p99), Exit: exitNotDone})
 			}
 		}
 	}
 	return errors.Join(late...)
+}
+
+// causeText says why the fuel of one question differs; empty if it does not.
+func (l *benchLine) causeText() string {
+	switch {
+	case len(l.FuelCauses) == 0:
+		return ""
+	case l.FuelCauses[0] == causeKV:
+		return "  the fuel of one question differs: by what earlier ones left in kv"
+	}
+	return "  the fuel of one question differs, and kv does not explain it"
 }
 
 // micros returns a time in microseconds for people.
@@ -117,9 +130,11 @@ func micros(us float64) string { return quick(time.Duration(us * float64(time.Mi
 func bench(ctx context.Context, module *host.Module, name string, asked []authortest.Answer, n int) (benchLine, error) {
 	line := benchLine{N: n}
 	var mu sync.Mutex
+	last := int64(0)
 	spent := func(r host.Receipt) {
 		mu.Lock()
 		defer mu.Unlock()
+		last = r.Fuel
 		if line.FuelMin == 0 || r.Fuel < line.FuelMin {
 			line.FuelMin = r.Fuel
 		}
@@ -142,10 +157,16 @@ func bench(ctx context.Context, module *host.Module, name string, asked []author
 		flow.Ask(ctx, guards[string(a.Settings)], a.Question, authortest.GuardWall)
 	}
 	took := make([]float64, n)
+	before, unequal := make([]int64, len(asked)), -1 // fuel of each question, and when it first differed
 	for i := range n {
 		start := time.Now()
 		judge(i)
 		took[i] = float64(time.Since(start).Nanoseconds()) / 1e3
+		if of := &before[i%len(asked)]; i < len(asked) {
+			*of = last
+		} else if last != *of && unequal < 0 {
+			unequal = i
+		}
 		if ctx.Err() != nil {
 			return line, context.Cause(ctx)
 		}
@@ -164,5 +185,23 @@ func bench(ctx context.Context, module *host.Module, name string, asked []author
 	line.PerSecond = int64(float64(n) / time.Since(start).Seconds())
 	slices.Sort(took)
 	line.P50US, line.P99US, line.WorstUS = percentile(took, 50), percentile(took, 99), took[n-1]
+	if unequal < 0 {
+		return line, nil
+	}
+	// A guard has no clock, and its randomness repeats: kv is all that can differ.
+	line.FuelCauses = []string{causeKV}
+	a := asked[unequal%len(asked)]
+	for i := range min(n, 10*unequal/len(asked)+20) {
+		g, err := authortest.ModuleGuard(module, name, host.Limits{})(ctx, a.Settings, host.NewMemoryKV(nil), func(r host.Receipt) { last = r.Fuel })
+		if err != nil {
+			return line, err
+		}
+		flow.Ask(ctx, g, a.Question, authortest.GuardWall)
+		if i > 0 && last != before[0] {
+			line.FuelCauses = []string{causeUnknown}
+			break
+		}
+		before[0] = last
+	}
 	return line, nil
 }

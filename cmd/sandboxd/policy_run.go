@@ -56,6 +56,19 @@ func (e *env) settingsOf(text string) (json.RawMessage, error) {
 	return doc, nil
 }
 
+// choose says which guard of a module is meant, of which a first-party one has named it. flag is
+// the one that names a guard.
+func (f *guardFlags) choose(g *guestFile, flag string) error {
+	if g.guard == "" {
+		return nil
+	}
+	if f.guard != "" && f.guard != g.guard {
+		return misuse("leave it out", "--%s %s: %s names the guard", flag, f.guard, g.name)
+	}
+	f.guard = g.guard
+	return nil
+}
+
 // guardWith opens a guard of a module for the command line, with the time that it has
 // in tests, and what cfg says of its store.
 func (e *env) guardWith(ctx context.Context, module *host.Module, f guardFlags, cfg policies.Config) (*policies.Guard, error) {
@@ -93,11 +106,11 @@ func policyRunCommand(e *env) *cobra.Command {
 	f := &policyRunFlags{}
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Ask a guard one question",
-		Long: "Ask a guard one question, and say what it answers and why. FILE is the module, or the\nfolder of its source; the current folder if it is left out.\n\n" +
+		Long: "Ask a guard one question, and say what it answers and why. FILE is the module, or the\nfolder of its source, or builtin/NAME; the current folder if it is left out.\n\n" +
 			"A question has the members that it has in a decision table; what it does not say is\nwhat the simplest call has. Exit 1 if the call would not run: it is denied, or waits\nfor a person.\n\n" +
 			"With --explain, say which way the author's code took at every branch; of a policy in Rego, in\nthe folder of its source, which rules fired, and of those that did not the first expression\nthat was false. With --chain, ask\nall guards of an app, in their order, and say who decided; what is said about its tools is\n" +
 			"what the app knows of them. With --learn, ask nothing: print the settings of\nbuiltin/tool-pin that pin all tools of an app as they are now, those of MCP servers included.",
-		Example: "sandboxd policy run office.wasm --settings settings.yaml --question '{\"call\":{\"tool\":\"deploy\"}}'\nsandboxd policy run --settings settings.yaml --question question.json --explain\n" +
+		Example: "sandboxd policy run office.wasm --settings settings.yaml --question '{\"call\":{\"tool\":\"deploy\"}}'\nsandboxd policy run builtin/role-access --settings '{\"roles\":{\"clerk\":[\"pay\"]}}' --question question.json\nsandboxd policy run --settings settings.yaml --question question.json --explain\n" +
 			"sandboxd policy run --chain examples/payments --question '{\"call\":{\"tool\":\"pay\"}}'",
 		Args: exactly("[FILE]"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -197,6 +210,9 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 	defer engine.Close()
 	g, err := e.openGuest(ctx, modules, file, "")
 	if err != nil {
+		return err
+	}
+	if err := f.choose(g, "guard"); err != nil {
 		return err
 	}
 	var cover *authortest.Cover

@@ -42,7 +42,7 @@ func policySimulateCommand(e *env) *cobra.Command {
 		Long: "Ask a guard the questions of the sessions that an app has kept, or of exported ones, and\nsay what would have been different. No tool is called, no model asked, nothing written.\n\n" +
 			"Questions are made of the sessions' events: calls as the model gave them, results,\nmessages and answers. What no session holds is not judged: requests, and the roles of\nusers, which --role gives. Counters of " +
 			"the guard begin empty and go by the time of the\nquestions. What guards refused or a person was asked is compared with this guard alone.",
-		Example: "sandboxd policy simulate . --guard office.wasm --settings new.yaml --since 7d\nsandboxd policy simulate . --guard office.wasm --last 20 --fail-on-change\nsandboxd policy simulate . --guard policies/office --settings new.yaml --export demo.jsonl --json",
+		Example: "sandboxd policy simulate . --guard office.wasm --settings new.yaml --since 7d\nsandboxd policy simulate . --guard office.wasm --last 20 --fail-on-change\nsandboxd policy simulate . --guard builtin/role-access --settings roles.yaml\nsandboxd policy simulate . --guard policies/office --settings new.yaml --export demo.jsonl --json",
 		Args:    exactly("APP"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("last") && (f.last < 1 || f.session != "") {
@@ -52,7 +52,7 @@ func policySimulateCommand(e *env) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.module, "guard", "", "the module, or the folder of its source, `FILE`")
+	flags.StringVar(&f.module, "guard", "", "the module, or the folder of its source, `FILE`, or builtin/NAME")
 	flags.StringVar(&f.guard.guard, "name", "", "the guard `NAME`, if the module has several")
 	flags.StringVar(&f.guard.settings, "settings", "", "its settings: `JSON`, or a file in JSON or YAML")
 	flags.StringArrayVar(&f.exports, "export", nil, "a `FILE` of session export instead of what the app has kept; may be repeated")
@@ -121,6 +121,9 @@ func (e *env) simulate(ctx context.Context, name string, f *simulateFlags) error
 	defer engine.Close()
 	g, err := e.openGuest(ctx, modules, f.module, "")
 	if err != nil {
+		return err
+	}
+	if err := f.guard.choose(g, "name"); err != nil {
 		return err
 	}
 	module, err := g.load(ctx, modules)

@@ -51,6 +51,14 @@ func (p *progress) Write(b []byte) (int, error) {
 	return p.out.Write(b)
 }
 
+// answered says that the person at the terminal ended the line that a question began: the
+// terminal shows what they type.
+func (p *progress) answered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = false
+}
+
 // clear takes away the line, which is written again when its time comes.
 func (p *progress) clear() {
 	if p.shown {
@@ -81,7 +89,11 @@ func (p *progress) begin(text string) (end func()) {
 		p.clear()
 		p.steps = slices.DeleteFunc(p.steps, func(o *step) bool { return o == s })
 		if p.verbose {
+			if p.broken {
+				io.WriteString(p.out, "\n")
+			}
 			fmt.Fprintln(p.out, s.line())
+			p.broken = false
 		}
 	}
 }

@@ -57,3 +57,25 @@ func TestProgressBesideOtherText(t *testing.T) {
 		}
 	})
 }
+
+// A step is told of on a line of its own: beside a question that nobody has answered yet, and after
+// the answer, which the terminal shows with the end of its line.
+func TestProgressBesideAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		p := &progress{out: &out, terminal: true, verbose: true}
+		outer, inner := p.begin("building a"), p.begin("compiling b")
+		fmt.Fprint(p, "Pay? ")
+		time.Sleep(350 * time.Millisecond)
+		inner()
+		fmt.Fprint(p, "Pay? ")
+		out.WriteString("yes\n") // as the terminal shows it
+		p.answered()
+		time.Sleep(progressEvery)
+		outer()
+		want := "Pay? \ncompiling b  0.3s\nPay? yes\n<building a  0.4s<building a  0.5s\n"
+		if got := strings.ReplaceAll(out.String(), clearLine, "<"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}

@@ -33,10 +33,7 @@ func newRoot(e *env) *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.PersistentFlags().StringVar(&e.color, "color", "auto", "colour: `WHEN` is auto, always or never")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains([]string{"auto", "always", "never"}, e.color) {
-			return misuse("try auto, always or never", "--color %q: not a choice", e.color)
-		}
-		return nil
+		return choice("color", e.color, "auto", "always", "never")
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
@@ -110,6 +107,23 @@ func flagError(c *cobra.Command, err error) error {
 		}
 	}
 	return misuse(hint, "%s", err.Error())
+}
+
+// choice is the error for a value of a flag that is none of the choices, with the nearest of
+// them, or all; nil if it is one.
+func choice(flag, value string, choices ...string) error {
+	if slices.Contains(choices, value) {
+		return nil
+	}
+	last := len(choices) - 1
+	hint := "try " + choices[last]
+	if last > 0 {
+		hint = "try " + strings.Join(choices[:last], ", ") + " or " + choices[last]
+	}
+	if near := app.Nearest(value, choices); near != "" {
+		hint = "did you mean --" + flag + "=" + near + "?"
+	}
+	return misuse(hint, "--%s %q: not a choice", flag, value)
 }
 
 // exactly returns a check that a command has its arguments, named as in its

@@ -51,8 +51,10 @@ func runCommand(e *env) *cobra.Command {
 		Example: "sandboxd run examples/weather \"Will it snow in Oslo tomorrow?\"\nsandboxd run --json examples/weather \"Read https://evil.example/x for me\"",
 		Args:    exactly("APP", "[MESSAGE]"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.failOn != "" && f.failOn != "deny" {
-				return misuse("try --fail-on deny", "--fail-on %q: not a choice", f.failOn)
+			if c.Flags().Changed("fail-on") {
+				if err := choice("fail-on", f.failOn, "deny"); err != nil {
+					return err
+				}
 			}
 			if f.watch && len(args) < 2 {
 				return misuse("sandboxd run --watch APP MESSAGE", "--watch: needs a MESSAGE to run again")
@@ -231,7 +233,6 @@ func (r *appRun) prompt(ctx context.Context) error {
 			}
 		}
 		if err == io.EOF {
-			fmt.Fprintln(r.stderr)
 			return nil
 		}
 		if err != nil {
@@ -240,11 +241,19 @@ func (r *appRun) prompt(ctx context.Context) error {
 	}
 }
 
+// line reads a line at the terminal. What is written next begins on a line of its own, also
+// if the input ends.
 func (r *appRun) line() (string, error) {
 	if r.lines == nil {
 		r.lines = bufio.NewReader(io.LimitReader(r.stdin, maxInput))
 	}
-	return r.lines.ReadString('\n')
+	line, err := r.lines.ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(r.stderr)
+	} else {
+		r.progress.answered()
+	}
+	return line, err
 }
 
 // message runs the app on one message, and asks the questions that come up.

@@ -51,6 +51,7 @@ type testRun struct {
 	*env
 	flags   *testFlags
 	command string // such as "policy test"
+	under   string // the folder, as the user named it
 	match   func(string) bool
 	engine  *host.Engine
 	modules app.Modules
@@ -69,7 +70,7 @@ type testRun struct {
 
 // tests runs a command of tests once or, with --watch, until it is interrupted.
 func (e *env) tests(ctx context.Context, command, dir string, f *testFlags, round func(context.Context, *testRun) error) error {
-	r := &testRun{env: e, flags: f, command: command, past: newPast()}
+	r := &testRun{env: e, flags: f, command: command, under: dir, past: newPast()}
 	if f.run != "" {
 		re, err := regexp.Compile(f.run)
 		if err != nil {
@@ -138,9 +139,9 @@ func (r *testRun) round(ctx context.Context, round func(context.Context, *testRu
 	}
 	if r.passed+r.failed == 0 {
 		if r.flags.run != "" {
-			return misuse("the names are those of cases and rows", "%s: no test matches %q", r.command, r.flags.run)
+			return misuse("the names are those of cases and rows", "tests: no test under %s matches %q", r.under, r.flags.run)
 		}
-		return misuse("tests live in tests/, files end in .test.json or .table.yaml", "%s: no test found", r.command)
+		return misuse("tests live in tests/, files end in .test.json or .table.yaml", "tests: no test found under %s", r.under)
 	}
 	if r.flags.junit != "" {
 		if err := r.writeJUnit(); err != nil {

@@ -192,7 +192,7 @@ func (m *Member) check(path string, add func(path, hint, format string, args ...
 	if (m.Policy == "") == (m.Source == "") {
 		add(path, "", "want one of policy and source")
 	}
-	if builtinName(m.Policy) != "" && m.Guard != "" {
+	if BuiltinName(m.Policy) != "" && m.Guard != "" {
 		add(path+".guard", "leave it out", "policy names the guard")
 	}
 	if m.Source != "" && m.Digest != "" {

@@ -65,7 +65,7 @@ func (f *File) Module(ctx context.Context, m Modules, ref string) ([]byte, error
 		}
 		var wasm []byte
 		var err error
-		if builtinName(e.file) != "" {
+		if BuiltinName(e.file) != "" {
 			wasm, _, err = m.Builtin(ctx)
 		} else {
 			wasm, err = f.read(ctx, m, e.what, e.file, e.source, e.manifest)

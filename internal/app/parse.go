@@ -179,11 +179,11 @@ func join(path, key string) string {
 }
 
 // Nearest returns the one of names that is at most two edits away from word, and
-// nearest; "" if none is.
+// nearest; "" if none is. A name of which the edits leave no letter is not near.
 func Nearest(word string, names []string) string {
 	best, at := 3, ""
 	for _, n := range names {
-		if d := distance(word, n); d < best {
+		if d := distance(word, n); d < best && d < max(len(word), len(n)) {
 			best, at = d, n
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/sdk/abi"
@@ -58,7 +59,15 @@ func (o overlay) question(g flow.Guard) (abi.Question, error) {
 	name, _ := m["phase"].(string)
 	phase := abi.Phase(name)
 	if !abi.ValidPhase(phase) {
-		return abi.Question{}, fmt.Errorf("phase %q: want one of %v", name, g.Phases())
+		var names []string
+		for _, p := range g.Phases() {
+			names = append(names, string(p))
+		}
+		problem := fmt.Sprintf("phase %q", name)
+		if name == "" {
+			problem = "phase: missing, and the guard has several"
+		}
+		return abi.Question{}, fmt.Errorf("%s: want one of %s", problem, strings.Join(names, ", "))
 	}
 	fill(m, "now", "2026-01-01T12:00:00Z")
 	fill(m, "agent", "agent")

@@ -169,7 +169,7 @@ rows:
 		"counts":               "verdicts want allow 3 got allow 2, deny 1",
 		"stored":               "kv u-1 want 7 got 1",
 		"not stored":           "kv u-1 want 7 got nothing",
-		"no such phase":        `question want  got phase "lunch": want one of [call response message]`,
+		"no such phase":        `question want  got phase "lunch": want one of call, response, message`,
 	}
 	got := problems(t, natively(judgeAmounts), wrong)
 	for name, text := range want {

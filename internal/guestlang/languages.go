@@ -59,15 +59,20 @@ func Named(name string) *Language {
 	return nil
 }
 
-// Names returns the names of the languages in which policies, or plugins, can be
-// written: "go, c or rego".
-func Names(policy bool) string {
+// Known returns the names of the languages in which policies, or plugins, can be written.
+func Known(policy bool) []string {
 	var names []string
 	for _, l := range languages {
 		if policy || l.Plugins {
 			names = append(names, l.Name)
 		}
 	}
+	return names
+}
+
+// Names returns the same names as a text: "go, c or rego".
+func Names(policy bool) string {
+	names := Known(policy)
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

@@ -19,6 +19,10 @@ func init() {
 			guest.Tool[Unit, any]{Name: "set_unit", Description: "Remember a unit.", Effects: guest.Idempotent, Handle: setUnit},
 			guest.Tool[File, map[string]int]{Name: "file_size", Description: "Count the bytes of a file.", Effects: guest.None, Handle: fileSize},
 			guest.Tool[struct{}, map[string]string]{Name: "now", Description: "Tell the time.", Effects: guest.None, Handle: now},
+			guest.Tool[struct{}, any]{Name: "varies", Description: "Work as much as time and chance say.", Effects: guest.None, Handle: varies},
+			guest.Tool[struct{}, any]{Name: "chance", Description: "Work as much as chance says.", Effects: guest.None, Handle: chance},
+			guest.Tool[struct{}, any]{Name: "timed", Description: "Work as much as time says.", Effects: guest.None, Handle: timed},
+			guest.Tool[struct{}, any]{Name: "measures", Description: "Work as much as the time that it took says.", Effects: guest.None, Handle: measures},
 			guest.Tool[Text, map[string]string]{Name: "echo", Description: "Say it again.", Effects: guest.None, Handle: echo},
 			guest.Tool[struct{}, any]{Name: "pay", Description: "Pay.", Confirm: true, Handle: nothing},
 			guest.Tool[struct{}, any]{Name: "panics", Description: "Break.", Handle: panics},
@@ -74,6 +78,30 @@ func now(*guest.Call, struct{}) (map[string]string, error) {
 
 func echo(_ *guest.Call, in Text) (map[string]string, error) {
 	return map[string]string{"text": strings.Repeat(in.Text, in.Times)}, nil
+}
+
+// work takes the more fuel the larger n is.
+func work(n int64) (any, error) { return strings.Repeat("x", int(n%64)+1), nil }
+
+func timed(*guest.Call, struct{}) (any, error) { return work(time.Now().UnixMilli()) }
+
+func measures(*guest.Call, struct{}) (any, error) {
+	return work(time.Since(began).Microseconds())
+}
+
+var began = time.Now()
+
+func chance(c *guest.Call, _ struct{}) (any, error) {
+	b := make([]byte, 1)
+	c.Random(b)
+	return work(int64(b[0]))
+}
+
+func varies(c *guest.Call, in struct{}) (any, error) {
+	if _, err := chance(c, in); err != nil {
+		return nil, err
+	}
+	return timed(c, in)
 }
 
 func nothing(*guest.Call, struct{}) (any, error) { return "paid", nil }
