@@ -116,3 +116,31 @@ func TestDirectCallFourEyes(t *testing.T) {
 		}
 	}
 }
+
+// Who makes a direct call decides it only if they may, whatever roles the call had.
+func TestDirectCallDeciders(t *testing.T) {
+	p := &pendingCall{world: newWorld(t), tool: tool("pay")}
+	p.tool.Describe.Confirm = true
+	p.agent.Tools = []flow.Tool{p.tool}
+	p.cfg.Deciders = approvers()
+	p.asks = p.call(flow.DirectCall{Tool: "pay", By: "cid", Roles: []string{"approver"}}).questions()[0].ID
+	if o := p.call(flow.DirectCall{Tool: "adk_request_confirmation", Args: map[string]any{"id": p.asks, "confirmed": true}, By: "eva"}); len(p.tool.Calls()) != 0 || p.question().State != session.Pending {
+		t.Errorf("a call decided: %s", o.only())
+	}
+	d := p.decision(true)
+	d.By = "cid"
+	_, err := p.decide(d)
+	wantCode(t, "cid decides", err, abi.Forbidden)
+	d.Approve = false
+	_, err = p.decide(d)
+	wantCode(t, "cid rejects", err, abi.Forbidden)
+	in := answer(p.asks, yes)
+	in.By = "cid"
+	if p.run(in); len(p.tool.Calls()) != 0 {
+		t.Errorf("cid answers: %d calls", len(p.tool.Calls()))
+	}
+	in.By = "eva"
+	if p.run(in); len(p.tool.Calls()) != 1 {
+		t.Errorf("eva answers: %d calls", len(p.tool.Calls()))
+	}
+}

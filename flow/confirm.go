@@ -78,8 +78,8 @@ func (a *approval) differs(c *call, args json.RawMessage) string {
 		return "module"
 	case q.Policy != c.policy:
 		return "guards"
-	case c.cfg.FourEyes && q.OwnTo(q.By):
-		return "two people are wanted"
+	case !c.MayDecide(q, q.By, q.ByRoles):
+		return "who may decide"
 	}
 	return ""
 }
@@ -402,7 +402,7 @@ func (s *step) answers(ev *session.Event) ([]answer, error) {
 			s.cfg.Logger.Warn("answer to a question is neither true nor false", "question", r.ID)
 			continue
 		}
-		a := answer{id: r.ID, payload: m["payload"], decision: session.Decision{Approve: confirmed, By: s.by, At: s.cfg.Now(), Via: viaMessage}}
+		a := answer{id: r.ID, payload: m["payload"], decision: session.Decision{Approve: confirmed, By: s.by, Roles: s.byRoles, At: s.cfg.Now(), Via: viaMessage}}
 		if a.payload != nil {
 			payload, err := said(a.payload)
 			if err != nil {

@@ -34,7 +34,8 @@ func (e *DecisionError) Unwrap() error { return e.Err }
 // this process or another one, now or later.
 //
 // d.By, who decides, and d.Via, which way the decision came, are required, and an
-// approval has to name the digest of the arguments that the person saw. The payload
+// approval has to name the digest of the arguments that the person saw. d.Roles are
+// those of d.By, where [Config].Deciders asks for one; both are kept. The payload
 // is JSON for the tool, or nothing; d.At is the runner's time. Of many decisions one
 // counts. A decision that does not is a [*DecisionError] and audited, too; any other
 // error leaves open whether it counts, and it may be given again.
@@ -74,7 +75,10 @@ func (r *Runner) Decide(ctx context.Context, key session.Key, id string, d sessi
 // runs, which [step.resume] sees to.
 func (r *Runner) decide(ctx context.Context, q session.Question, d session.Decision) (session.Question, error) {
 	var decided session.Question
-	err := r.fourEyes(q, d)
+	var err error
+	if q.State == session.Pending {
+		err = r.mayDecide(q, d.By, d.Roles)
+	}
 	if err == nil {
 		decided, err = r.store.Decide(ctx, q.Session, q.ID, d)
 	}
@@ -86,7 +90,7 @@ func (r *Runner) decide(ctx context.Context, q session.Question, d session.Decis
 		is   error
 		code abi.Code
 	}{
-		{errSamePerson, abi.Forbidden},
+		{errMayNotDecide, abi.Forbidden},
 		{session.ErrNotFound, abi.ConfirmationNotFound},
 		{session.ErrDecided, abi.ConfirmationDecided},
 		{session.ErrExpired, abi.ConfirmationExpired},
@@ -113,16 +117,6 @@ func (r *Runner) decide(ctx context.Context, q session.Question, d session.Decis
 		q = session.Question{}
 	}
 	return session.Question{}, &DecisionError{Code: code, Question: q, Err: err}
-}
-
-var errSamePerson = errors.New("whoever asks may not decide")
-
-// fourEyes refuses a decision by someone who asks.
-func (r *Runner) fourEyes(q session.Question, d session.Decision) error {
-	if r.cfg.FourEyes && q.State == session.Pending && q.OwnTo(d.By) {
-		return fmt.Errorf("question %s: %w: %s", q.ID, errSamePerson, d.By)
-	}
-	return nil
 }
 
 func decisionRecord(q session.Question) audit.Record {

@@ -139,6 +139,9 @@ func TestDecideRefuses(t *testing.T) {
 			}
 		}, abi.ConfirmationDecided, true},
 		{"one person of two", func(p *pendingCall, _ *session.Key, d *session.Decision) { p.cfg.FourEyes, d.By = true, "ada" }, abi.Forbidden, true},
+		{"none of who may", func(p *pendingCall, _ *session.Key, d *session.Decision) {
+			p.cfg.Deciders, d.Roles = approvers(), []string{"clerk"}
+		}, abi.Forbidden, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := askFirst(t, func(p *pendingCall) { p.cfg.Now = func() time.Time { return now } })

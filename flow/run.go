@@ -25,7 +25,8 @@ type run struct {
 	userContent *genai.Content
 	stream      bool
 	roles       []string
-	by          string  // who speaks in this run
+	by          string // who speaks in this run
+	byRoles     []string
 	steps       *budget // shared with the runs inside this one
 	depth       int     // of tool calls in which this run runs
 

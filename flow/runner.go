@@ -43,7 +43,11 @@ type Config struct {
 	Limits     Limits
 	Expires    time.Duration // how long a question to a person stays open; default 24 h
 	FourEyes   bool          // whoever started a run, and whom it runs for, may not decide its questions; an answer comes in a message of its own
-	Now        func() time.Time
+	// Deciders, if set, are all who may decide questions, by [Runner.Decide] or in a
+	// message; a list without entries is an error. nil: anybody. FourEyes holds for
+	// them, too. What somebody else approved before they were set is asked about again.
+	Deciders []Decider
+	Now      func() time.Time
 }
 
 // DefaultExpires is how long a question to a person stays open by default.
@@ -104,6 +108,9 @@ func NewRunner(agent *Agent, store session.Store, cfg Config) (*Runner, error) {
 	if l := cfg.Limits; l.Steps < 0 || l.Depth < 0 || l.CallsPerStep < 0 || l.Parallel < 0 || l.Wall < 0 || l.Guard < 0 || cfg.Expires < 0 {
 		return nil, errors.New("limits: negative")
 	}
+	if err := checkDeciders(cfg.Deciders); err != nil {
+		return nil, err
+	}
 	if cfg.Compaction, err = cfg.Compaction.validate(agent); err != nil {
 		return nil, fmt.Errorf("invalid Compaction: %w", err)
 	}
@@ -158,6 +165,7 @@ type Input struct {
 	SaveBlobs  bool           // keep inline files of the message as artifacts
 	Roles      []string       // of the user, as the host authenticated them; for guards
 	By         string         // who starts the run, or answers, as the host authenticated them; default the session's user
+	ByRoles    []string       // of By, for [Config].Deciders; default Roles if By is the session's user, else none
 
 	// Direct, if set, runs the root agent itself at a place in the history,
 	// whoever spoke last and whatever its mode. The message is stored there. As
@@ -214,10 +222,13 @@ func (r *Runner) start(ctx context.Context, key session.Key, in Input, yield yie
 }
 
 func (r *Runner) newRun(key session.Key, sess *session.Session, in Input) *run {
-	by := cmp.Or(in.By, key.User)
+	by, byRoles := cmp.Or(in.By, key.User), in.ByRoles
+	if byRoles == nil && by == key.User {
+		byRoles = in.Roles
+	}
 	return &run{Runner: r, key: key, sess: sess, steps: &budget{}, temp: map[string]any{}, attempts: map[string]int{},
 		branches: map[string]int{}, gates: map[string]*gate{}, passed: map[string]string{}, resumed: map[string]bool{}, handed: map[string]bool{},
-		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles, by: by, asker: by}
+		userContent: session.CloneContent(in.Content), stream: in.Stream, roles: in.Roles, by: by, byRoles: byRoles, asker: by}
 }
 
 // errWall is the cause with which the context of a run ends after [Limits].Wall.

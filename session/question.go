@@ -24,7 +24,7 @@ func (q *Question) Decide(d Decision) error {
 	if d.Approve {
 		q.State = Approved
 	}
-	q.By, q.Decided, q.Payload, q.Via, q.Reason = d.By, d.At, slices.Clone(d.Payload), d.Via, d.Reason
+	q.By, q.ByRoles, q.Decided, q.Payload, q.Via, q.Reason = d.By, slices.Clone(d.Roles), d.At, slices.Clone(d.Payload), d.Via, d.Reason
 	return nil
 }
 
@@ -59,6 +59,7 @@ func (q Question) clone() Question {
 	q.Args = slices.Clone(q.Args)
 	q.Given = slices.Clone(q.Given)
 	q.Payload = slices.Clone(q.Payload)
+	q.ByRoles = slices.Clone(q.ByRoles)
 	return q
 }
 

@@ -193,6 +193,7 @@ type Question struct {
 
 	State   QuestionState   `json:"state"`
 	By      string          `json:"by,omitempty"`
+	ByRoles []string        `json:"by_roles,omitempty"` // of By when they decided; who may decide is looked at again before the call runs
 	Decided time.Time       `json:"decided,omitzero"`
 	Payload json.RawMessage `json:"payload,omitempty"` // what the person sent along
 	Via     string          `json:"via,omitempty"`     // which way the decision came
@@ -203,6 +204,7 @@ type Question struct {
 type Decision struct {
 	Approve    bool
 	By         string          // who decides, as the host authenticated them
+	Roles      []string        // of By, as the host authenticated them; kept with the question
 	At         time.Time       // compared with the question's expiry
 	ArgsSHA256 string          // what the person saw; empty where the answer cannot say
 	Payload    json.RawMessage // passed to the tool

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -159,6 +160,9 @@ func (e *env) printQuestion(w io.Writer, q session.Question, now time.Time) {
 	line("asked", "%s by %s, for user %s", q.Asked.UTC().Format(time.RFC3339), foreign(q.AskedBy, true), foreign(q.Session.User, true))
 	line("session", "%s, run %s, call %s", foreign(q.Session.ID, true), foreign(q.Run, true), foreign(q.Call, true))
 	line("state", "%s", questionState(q, now))
+	if len(q.ByRoles) > 0 {
+		line("roles", "%s", foreign(strings.Join(q.ByRoles, ", "), true))
+	}
 	if q.Reason != "" {
 		line("reason", "%s", foreign(q.Reason, true))
 	}

@@ -39,8 +39,8 @@ func confirmDecideCommand(e *env, approve bool) *cobra.Command {
 			"One approves what one has seen: at a terminal the call is shown and asked about,\n" +
 			"elsewhere --args-sha256 repeats the digest that confirm show prints. The decision is\n" +
 			"kept before anything runs: if this process ends, sandboxd run --session goes on.\n\n" +
-			"Who decides is recorded as the user of this computer, or as --as says: who may use this\n" +
-			"command may say anything there.",
+			"Who decides is recorded as the user of this computer, or as --as says, with the roles that\n" +
+			"--as-role says: who may use this command may say anything there.",
 		Example: "sandboxd confirm approve . cnf-8f2e0a1b-5d0c-8e77-19aa-4f0e2b1c9d3a\n" +
 			"sandboxd confirm approve . cnf-8f2e0a1b-5d0c-8e77-19aa-4f0e2b1c9d3a --args-sha256 77ab01c9d2e4 --reason \"order 118\"",
 		Args: exactly("APP", "ID"),
@@ -60,9 +60,10 @@ func confirmDecideCommand(e *env, approve bool) *cobra.Command {
 	}
 	flags.StringVar(&f.reason, "reason", "", "why, `TEXT` for the record")
 	flags.StringVar(&f.as, "as", "", "who decides, `NAME`; default the user of this computer")
+	flags.StringArrayVar(&f.asRoles, "as-role", nil, "a `ROLE` of who decides, where confirm: {deciders} wants one; may be repeated")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of the user whom the run acts for, for guards; may be repeated")
 	flags.BoolVarP(&e.progress.verbose, "verbose", "v", false, "show the timeline, and what was built and compiled, although standard error is no terminal")
-	groupFlags(c, "input", "reason", "as", "role")
+	groupFlags(c, "input", "reason", "as", "as-role", "role")
 	groupFlags(c, "output", "verbose")
 	sessionFlag(c, &f.session)
 	jsonFlag(c, &f.json)
@@ -94,7 +95,7 @@ func (e *env) decide(ctx context.Context, f *decideFlags, approve bool, name, id
 		return err
 	}
 	r := &appRun{env: e, flags: &f.runFlags, w: w, rt: rt, key: q.Session, app: name, by: by}
-	d := session.Decision{Approve: approve, By: by, Via: "confirm", Reason: f.reason, ArgsSHA256: q.ArgsSHA256}
+	d := session.Decision{Approve: approve, By: by, Roles: f.asRoles, Via: "confirm", Reason: f.reason, ArgsSHA256: q.ArgsSHA256}
 	if approve {
 		if d.ArgsSHA256, err = r.seen(q, f.args); err != nil {
 			return err
@@ -124,6 +125,8 @@ func (r *appRun) seen(q session.Question, digits string) (string, error) {
 	case digits != "":
 		return digits, nil // is refused, and audited
 	case q.State != session.Pending:
+		return q.ArgsSHA256, nil // likewise
+	case !r.rt.Runner.MayDecide(q, r.by, r.flags.asRoles):
 		return q.ArgsSHA256, nil // likewise
 	case r.flags.json || !r.stdin.terminal || !r.stderr.terminal:
 		return "", misuse(show, "--args-sha256 is missing: one approves what one has seen")
@@ -162,8 +165,13 @@ func (r *appRun) refused(err error) error {
 		c.What = fmt.Sprintf("question %s: its arguments have another digest, sha256:%s", q.ID, q.ArgsSHA256[:shownDigits])
 		c.Hint = fmt.Sprintf("look again: sandboxd confirm show %s %s", r.app, q.ID)
 	case abi.Forbidden:
-		c.What = fmt.Sprintf("question %s: %s may not decide about a run of their own", q.ID, r.by)
-		c.Hint = "app " + r.rt.File.Name + " has confirm: {four_eyes: true}: someone else has to decide"
+		if own := r.rt.File.Confirm; own.FourEyes && q.OwnTo(r.by) {
+			c.What = fmt.Sprintf("question %s: %s may not decide about a run of their own", q.ID, r.by)
+			c.Hint = "app " + r.rt.File.Name + " has confirm: {four_eyes: true}: someone else has to decide"
+		} else {
+			c.What = fmt.Sprintf("question %s: %s may not decide", q.ID, r.by)
+			c.Hint = fmt.Sprintf("app %s has confirm: {deciders: [%s]}; --as-role says which roles somebody has who decides", r.rt.File.Name, deciders(own, ", "))
+		}
 	}
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxd/sandboxd/internal/clitest"
 	"github.com/sandboxd/sandboxd/session"
 	"github.com/sandboxd/sandboxd/session/sqlite"
 )
@@ -18,7 +19,7 @@ import (
 func askingApp(t *testing.T, place string) (work string, asked session.Question) {
 	t.Helper()
 	work = t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
@@ -177,6 +178,31 @@ func TestFourEyesAtATerminal(t *testing.T) {
 	}
 	_, shown, _ := try(t, work, "", false, nil, "confirm", "show", "weather", q.ID)
 	if !strings.Contains(shown, "approved and run, by ana ") || !strings.Contains(shown, "via run") {
+		t.Errorf("shown\n%s", shown)
+	}
+}
+
+// TestDecidersAtATerminal: whoever may not decide is not asked, neither by run nor by
+// confirm approve, which refuses them; whoever may is.
+func TestDecidersAtATerminal(t *testing.T) {
+	work, q := askingApp(t, "Oslo")
+	replace(t, filepath.Join(work, "weather", "agent.yaml"), "store:", "confirm: {deciders: [role:approver, user:ana]}\nstore:")
+	code, stdout, stderr := try(t, work, "y\n", true, nil, "run", "--session", "demo", "--role", "approver", "weather", "ask again")
+	if code != exitNotDone || strings.Contains(stderr, "[y]es") || !strings.Contains(stderr, ", by role:approver or user:ana\n") || stdout != "" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	for _, roles := range [][]string{nil, {"--as-role", "clerk"}} {
+		code, _, stderr = try(t, work, "y\n", true, nil, append([]string{"confirm", "approve", "weather", q.ID}, roles...)...)
+		if code != exitNotDone || strings.Contains(stderr, "[y]es") || !strings.Contains(stderr, ": ada may not decide [forbidden]\n") {
+			t.Fatalf("%q: exit %d, stderr %q", roles, code, stderr)
+		}
+	}
+	code, stdout, stderr = try(t, work, "y\nn\n", true, nil, "run", "--session", "demo", "--as-role", "approver", "weather")
+	if code != exitDone || strings.Count(stderr, "[y]es") != 2 || stdout == "" {
+		t.Fatalf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	_, shown, _ := try(t, work, "", false, nil, "confirm", "show", "weather", q.ID)
+	if !strings.Contains(shown, "approved and run, by ada ") || !strings.Contains(shown, "  roles     approver\n") {
 		t.Errorf("shown\n%s", shown)
 	}
 }

@@ -28,6 +28,7 @@ type runFlags struct {
 	session string
 	user    string
 	roles   []string
+	asRoles []string // of whoever answers questions
 	files   []string
 	json    bool
 	full    bool
@@ -66,6 +67,7 @@ func runCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.session, "session", "", "go on with the session `ID`, or make it; the app must keep sessions")
 	flags.StringVar(&f.user, "user", localUser, "who the run acts for, `ID`")
 	flags.StringArrayVar(&f.roles, "role", nil, "a `ROLE` of the user, for guards; may be repeated")
+	flags.StringArrayVar(&f.asRoles, "as-role", nil, "a `ROLE` of yours, where confirm: {deciders} wants one of who answers; may be repeated")
 	flags.StringArrayVar(&f.files, "file", nil, "send a file (`PATH`) with the first message; may be repeated")
 	flags.StringVar(&f.replay, "replay", "", "recorded answers (a file or folder, `PATH`) instead of the network")
 	flags.StringVar(&f.failOn, "fail-on", "", "`deny`: exit 1 if any call was refused")
@@ -330,11 +332,12 @@ func (r *appRun) converse(ctx context.Context, run iter.Seq2[*session.Event, err
 
 // canAsk reports whether there is a person to ask, and one who may answer.
 func (r *appRun) canAsk(q session.Question) bool {
-	return !r.flags.noInput && !r.flags.json && r.stdin.terminal && r.stderr.terminal && !(r.rt.File.Confirm.FourEyes && q.OwnTo(r.by))
+	return !r.flags.noInput && !r.flags.json && r.stdin.terminal && r.stderr.terminal && r.rt.Runner.MayDecide(q, r.by, r.flags.asRoles)
 }
 
 // waits is how a run ends that nobody can answer here.
 func (r *appRun) waits(q session.Question) error {
+	who := whoDecides(r.rt.File.Confirm)
 	hint := "run it at a terminal to answer; the question ends with this process"
 	switch {
 	case r.rt.File.KeepsSessions():
@@ -342,13 +345,33 @@ func (r *appRun) waits(q session.Question) error {
 		for _, role := range r.flags.roles { // guards judge again, and no record says whose roles they were
 			hint += " --role " + role
 		}
-		if r.rt.File.Confirm.FourEyes {
-			hint += ", by someone else"
+		if who != "" {
+			hint += ", by " + who
 		}
-	case r.rt.File.Confirm.FourEyes:
-		hint = "someone else has to answer: write store: {sessions: sqlite} in " + app.FileName
+	case who != "":
+		hint = who + " has to answer: write store: {sessions: sqlite} in " + app.FileName
 	}
 	return &commandError{What: "run waits for a person: " + q.ID, Code: abi.ConfirmationPending, Exit: exitNotDone, Hint: hint}
+}
+
+// whoDecides says who decides questions of an app, for people; "" is anybody.
+func whoDecides(c app.Confirm) string {
+	var who []string
+	if c.FourEyes {
+		who = append(who, "someone else")
+	}
+	if len(c.Deciders) > 0 {
+		who = append(who, deciders(c, " or "))
+	}
+	return strings.Join(who, ", ")
+}
+
+func deciders(c app.Confirm, between string) string {
+	var names []string
+	for _, d := range c.Deciders {
+		names = append(names, flow.Decider(d).String())
+	}
+	return strings.Join(names, between)
 }
 
 // answer asks a person, and makes the app go on with what they say.
@@ -358,7 +381,7 @@ func (r *appRun) answer(ctx context.Context, questions []session.Question) error
 		if err != nil {
 			return err
 		}
-		d := session.Decision{Approve: yes, By: r.by, Via: "run", ArgsSHA256: q.ArgsSHA256}
+		d := session.Decision{Approve: yes, By: r.by, Roles: r.flags.asRoles, Via: "run", ArgsSHA256: q.ArgsSHA256}
 		if _, err := r.rt.Runner.Decide(ctx, r.key, q.ID, d); err != nil {
 			return r.refused(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,13 @@ func TestLoadMistakes(t *testing.T) {
 		{"name", strings.Replace(least, "name: x", "name: X", 1), `name: name "X": want a lower-case letter`, ""},
 		{"reserved name", strings.Replace(least, "name: x", "name: adk_x", 1), `"adk_x": reserved`, ""},
 		{"steps", least + "confirm: {expires: soon}\n", `confirm.expires: want a time span such as 2s, have text "soon"`, ""},
+		{"decider of no kind", least + "confirm:\n  deciders:\n    - role:a\n    - approver\n", `agent.yaml:8: confirm.deciders[1]: "approver": want role:NAME or user:NAME`, ""},
+		{"decider of another kind", least + "confirm: {deciders: ['group:a']}\n", `agent.yaml:5: confirm.deciders[0]: "group:a": want role:NAME or user:NAME`, ""},
+		{"decider without a name", least + "confirm: {deciders: ['role:']}\n", `confirm.deciders[0]: "role:": name of 0 bytes: want 1 to 128`, ""},
+		{"decider with a space", least + "confirm: {deciders: [role: a]}\n", "confirm.deciders[0]: want role:NAME or user:NAME, have an object", ""},
+		{"nobody decides", least + "confirm:\n  deciders: []\n", "agent.yaml:6: confirm.deciders: an empty list: nobody could decide", "leave it out for anybody"},
+		{"a decider, not a list", least + "confirm: {deciders: role:a}\n", "confirm.deciders: want a list, have text", ""},
+		{"deciders of nothing", least + "confirm: {deciders: }\n", "confirm.deciders: want a list, have nothing", ""},
 		{"negative span", least + "confirm: {expires: -2s}\n", "want a time span", ""},
 		{"memory", least + "plugins: [{name: p, module: m, limits: {memory: much}}]\n", "plugins[0].limits.memory: want a size such as 32MiB", ""},
 		{"no module", least + "plugins: [{name: p}]\n", "plugins[0]: want one of module and source", ""},
@@ -213,7 +221,7 @@ guards:
     guard: inner
     settings: {from: "1000", n: 1.50, l: [true, null]}
 artifacts: {dir: files}
-confirm: {expires: 1h, four_eyes: true}
+confirm: {expires: 1h, deciders: [role:approver, user:eva], four_eyes: true}
 store: {sessions: sqlite, path: s.db, audit: a.log}
 memory: words
 compaction: {interval: 3, overlap: 1, token_threshold: 1000, retention: 5}
@@ -230,7 +238,8 @@ func TestFullFile(t *testing.T) {
 	if got := string(f.Guards[0].Settings); got != `{"from":"1000","l":[true,null],"n":1.50}` {
 		t.Errorf("settings %s: want the text of numbers kept", got)
 	}
-	if f.Plugins[0].Limits.Memory != 32<<20 || f.Agent.Instruction.File != "clerk.md" || f.Plugins[0].Tools["a"].Grants == nil {
+	if f.Plugins[0].Limits.Memory != 32<<20 || f.Agent.Instruction.File != "clerk.md" || f.Plugins[0].Tools["a"].Grants == nil ||
+		!slices.Equal(f.Confirm.Deciders, []Decider{{Role: "approver"}, {User: "eva"}}) {
 		t.Errorf("read %+v", f)
 	}
 	for _, g := range []*File{f, f.WithDefaults()} {
@@ -312,7 +321,7 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{least + "plugin: []\n", strings.Replace(least, "use: script", "use: gpt", 1), "format: 1\n",
-		least + "guards: [{name: g, policy: p, on_failure: allow}]\n"} {
+		least + "guards: [{name: g, policy: p, on_failure: allow}]\n", least + "confirm: {deciders: []}\n", least + "confirm: {deciders: [approver]}\n", least + "confirm: {deciders: ['role:']}\n"} {
 		if check(bad) == nil {
 			t.Errorf("the schema accepts\n%s", bad)
 		}

@@ -239,8 +239,9 @@ type Secret struct {
 
 // Confirm configures questions to people.
 type Confirm struct {
-	Expires  Duration `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
-	FourEyes bool     `yaml:"four_eyes,omitempty" doc:"true: neither who started a run nor whom it runs for decides its questions; default false"`
+	Expires  Duration  `yaml:"expires,omitempty" doc:"how long a question stays open; default 24h"`
+	Deciders []Decider `yaml:"deciders,omitempty" doc:"who may decide them, each role:NAME or user:NAME; absent: anybody"`
+	FourEyes bool      `yaml:"four_eyes,omitempty" doc:"true: neither who started a run nor whom it runs for decides its questions; default false"`
 }
 
 // Store says where things are kept.
@@ -368,6 +369,9 @@ func (f *File) check() error {
 		}
 		guards[g.Name] = true
 		g.check(path, add)
+	}
+	if f.Confirm.Deciders != nil && len(f.Confirm.Deciders) == 0 {
+		add("confirm.deciders", "name them, or leave it out for anybody", "an empty list: nobody could decide")
 	}
 	if f.Memory != "" && !f.KeepsSessions() {
 		add("memory", "add store: {sessions: sqlite}", "there are no stored sessions to search")

@@ -140,6 +140,9 @@ func (rt *Runtime) open(ctx context.Context, o Options) error {
 		Hooks: hooks, Guards: rt.Guards, Monitors: rt.Monitors, Artifacts: rt.artifacts, Audit: log, Observer: o.Observer, Logger: o.Logger,
 		Limits: f.limits(), Expires: time.Duration(f.Confirm.Expires), FourEyes: f.Confirm.FourEyes, Now: now,
 	}
+	for _, d := range f.Confirm.Deciders {
+		cfg.Deciders = append(cfg.Deciders, flow.Decider(d))
+	}
 	if secrets != nil {
 		rt.SecretHits = secrets.Find
 	}

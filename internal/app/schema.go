@@ -35,6 +35,8 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": []any{"string", "integer"}, "pattern": `^[0-9]+([KMG]i)?B?$`, "minimum": 1}
 	case reflect.TypeFor[Count]():
 		return map[string]any{"type": []any{"string", "integer"}, "pattern": `^[0-9]+[kMG]?$`, "minimum": 1}
+	case reflect.TypeFor[[]Decider]():
+		return map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string", "pattern": `^(role|user):.`}}
 	case reflect.TypeFor[JSON]():
 		return map[string]any{}
 	}

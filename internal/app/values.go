@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -37,6 +38,9 @@ type Bytes int64
 
 // Count is a number such as 500M, in thousands.
 type Count int64
+
+// A Decider is who may decide questions to people: role:NAME or user:NAME.
+type Decider flow.Decider
 
 // JSON is any value, kept as JSON with the text of its numbers.
 type JSON json.RawMessage
@@ -109,6 +113,9 @@ func (c Count) MarshalYAML() (any, error) {
 	}
 	return int64(c), nil
 }
+
+// MarshalYAML writes a decider as it is read.
+func (d Decider) MarshalYAML() (any, error) { return flow.Decider(d).String(), nil }
 
 // MarshalYAML writes the value.
 func (j JSON) MarshalYAML() (any, error) {
@@ -228,6 +235,15 @@ func ParseCount(s string) (int64, error) {
 		return 0, fmt.Errorf("number %q: want one such as 500M", s)
 	}
 	return v * unit, nil
+}
+
+func (d *Decider) fromYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+		return fmt.Errorf("want role:NAME or user:NAME, have %s", kindOf(n))
+	}
+	v, err := flow.ParseDecider(n.Value)
+	*d = Decider(v)
+	return err
 }
 
 func (j *JSON) fromYAML(n *yaml.Node) error {

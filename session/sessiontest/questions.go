@@ -45,7 +45,7 @@ func testAsk(t *testing.T, s session.Store) {
 	want(t, "questions without a session", err, session.ErrNotFound)
 	create(t, s, home)
 	forged := aQuestion("q2")
-	forged.State, forged.By, forged.Decided, forged.Payload, forged.Via, forged.Reason = session.Approved, "nobody", noon, json.RawMessage(`1`), "x", "y"
+	forged.State, forged.By, forged.Decided, forged.Payload, forged.Via, forged.Reason, forged.ByRoles = session.Approved, "nobody", noon, json.RawMessage(`1`), "x", "y", []string{"z"}
 	if err := s.Ask(t.Context(), forged); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func testDecide(t *testing.T, s session.Store) {
 		d    session.Decision
 		want session.QuestionState
 	}{
-		{"q1", session.Decision{Approve: true, By: "eve", At: noon.Add(time.Minute), ArgsSHA256: "abc", Payload: json.RawMessage(`{"n":1.0}`), Via: "desk", Reason: "it is due"}, session.Approved},
+		{"q1", session.Decision{Approve: true, By: "eve", At: noon.Add(time.Minute), ArgsSHA256: "abc", Payload: json.RawMessage(`{"n":1.0}`), Via: "desk", Reason: "it is due", Roles: []string{"approver", "a,\"b"}}, session.Approved},
 		{"q2", session.Decision{Approve: false, By: "eve", At: noon}, session.Rejected},
 		{"q3", session.Decision{Approve: true, By: "eve", At: noon.Add(time.Hour)}, session.Approved}, // the last moment
 	} {
@@ -141,8 +141,11 @@ func testDecide(t *testing.T, s session.Store) {
 			t.Fatalf("decide %s: %v", c.id, err)
 		}
 		q := aQuestion(c.id)
-		q.State, q.By, q.Decided, q.Payload, q.Via, q.Reason = c.want, c.d.By, c.d.At, c.d.Payload, c.d.Via, c.d.Reason
+		q.State, q.By, q.Decided, q.Payload, q.Via, q.Reason, q.ByRoles = c.want, c.d.By, c.d.At, c.d.Payload, c.d.Via, c.d.Reason, slices.Clone(c.d.Roles)
 		sameJSON(t, c.id+" as decided", got, q)
+		for i := range c.d.Roles {
+			c.d.Roles[i], got.ByRoles[i] = "spoiled", "spoiled"
+		}
 		for _, stored := range questions(t, s) {
 			if stored.ID == c.id {
 				sameJSON(t, c.id+" as stored", stored, q)

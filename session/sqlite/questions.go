@@ -21,11 +21,11 @@ func (s *Store) Ask(ctx context.Context, q session.Question) error {
 			return fmt.Errorf("session %s: %w", q.Session.ID, err)
 		}
 		return inserted(tx.ExecContext(ctx, `INSERT INTO questions
-				(session, seq, id, run, agent, call, tool, module, args, given, args_sha256, policy, hint, asked, expires, state, by, decided, payload, asked_by, via, reason)
-			SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21
+				(session, seq, id, run, agent, call, tool, module, args, given, args_sha256, policy, hint, asked, expires, state, by, decided, payload, asked_by, via, reason, by_roles)
+			SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22
 			FROM questions WHERE session = ?1 ON CONFLICT DO NOTHING`,
 			row, q.ID, q.Run, q.Agent, q.Call, q.Tool, q.Module, bytesOf(q.Args), bytesOf(q.Given), q.ArgsSHA256, q.Policy, q.Hint,
-			stamp(q.Asked), stamp(q.Expires), string(session.Pending), q.By, stamp(q.Decided), bytesOf(q.Payload), q.AskedBy, q.Via, q.Reason))
+			stamp(q.Asked), stamp(q.Expires), string(session.Pending), q.By, stamp(q.Decided), bytesOf(q.Payload), q.AskedBy, q.Via, q.Reason, names(q.ByRoles)))
 	})
 	return questionError(q.ID, err)
 }
@@ -103,21 +103,21 @@ func move(ctx context.Context, tx *sql.Tx, key session.Key, id string, to func(*
 	if err := to(&q); err != nil {
 		return session.Question{}, err // names the question
 	}
-	res, err := tx.ExecContext(ctx, `UPDATE questions SET state = ?, by = ?, decided = ?, payload = ?, via = ?, reason = ? WHERE session = ? AND id = ? AND state = ?`,
-		string(q.State), q.By, stamp(q.Decided), bytesOf(q.Payload), q.Via, q.Reason, row, id, string(from))
+	res, err := tx.ExecContext(ctx, `UPDATE questions SET state = ?, by = ?, decided = ?, payload = ?, via = ?, reason = ?, by_roles = ? WHERE session = ? AND id = ? AND state = ?`,
+		string(q.State), q.By, stamp(q.Decided), bytesOf(q.Payload), q.Via, q.Reason, names(q.ByRoles), row, id, string(from))
 	return q, questionError(id, changed(res, err, session.ErrDecided))
 }
 
 const (
 	questionColumns = `questions.id, run, agent, call, tool, module, args, given, args_sha256, policy, hint, asked, expires, state, by, decided, payload,
-	asked_by, via, reason`
+	asked_by, via, reason, by_roles`
 	selectQuestion = `SELECT ` + questionColumns + ` FROM questions`
 )
 
 func scanQuestion(key session.Key, scan func(...any) error) (session.Question, error) {
 	q := session.Question{Session: key}
 	err := scan(&q.ID, &q.Run, &q.Agent, &q.Call, &q.Tool, &q.Module, (*[]byte)(&q.Args), (*[]byte)(&q.Given), &q.ArgsSHA256, &q.Policy, &q.Hint,
-		(*stamp)(&q.Asked), (*stamp)(&q.Expires), &q.State, &q.By, (*stamp)(&q.Decided), (*[]byte)(&q.Payload), &q.AskedBy, &q.Via, &q.Reason)
+		(*stamp)(&q.Asked), (*stamp)(&q.Expires), &q.State, &q.By, (*stamp)(&q.Decided), (*[]byte)(&q.Payload), &q.AskedBy, &q.Via, &q.Reason, (*names)(&q.ByRoles))
 	return q, err
 }
 

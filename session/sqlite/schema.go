@@ -128,6 +128,8 @@ CREATE TABLE kv (
 	PRIMARY KEY (tenant, app, owner, key)
 ) STRICT;
 CREATE INDEX kv_ends ON kv (tenant, app, owner, ends, size);
+`, `
+ALTER TABLE questions ADD COLUMN by_roles TEXT NOT NULL DEFAULT ''; -- a JSON array; empty: none
 `}
 
 // prepare checks what the file is before it changes anything in it, and brings

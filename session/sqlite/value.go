@@ -52,3 +52,27 @@ func (s *stamp) Scan(v any) error {
 	}
 	return (*time.Time)(s).UnmarshalText([]byte(text))
 }
+
+// names is a list of texts as a column: a JSON array, or nothing.
+type names []string
+
+// Value implements [driver.Valuer].
+func (n names) Value() (driver.Value, error) {
+	if len(n) == 0 {
+		return "", nil
+	}
+	return encode([]string(n))
+}
+
+// Scan implements [database/sql.Scanner].
+func (n *names) Scan(v any) error {
+	text, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("names are %T, want text", v)
+	}
+	*n = nil
+	if text == "" {
+		return nil
+	}
+	return decode(text, (*[]string)(n))
+}
