@@ -10,10 +10,11 @@ FUZZTIME ?= 10s
 # So race tests are of the packages in which goroutines share something. The command's
 # scripts start hundreds of processes, which compile guests, and others' tests are one
 # guest after the other: what these run at once is in the packages listed. Of those, tests
-# that call one guest after the other, and take long, run without the detector alone.
+# that call one guest after the other, send megabytes or kill other processes, and take long,
+# run without the detector alone.
 WAZEVO = github.com/tetratelabs/wazero/internal/engine/wazevo
 SHARING = ./audit ./capability ./flow/... ./host ./host/hosttest ./host/jail ./host/rego ./internal/app ./sdk ./sdk/abi ./sdk/guest/go ./session/...
-ALONE  = ^(TestPluginsOfExtism|TestPluginOfGoPDK|TestBulkInChunks|TestCompileRepeats|TestFuelRepeats|TestGoEndings|TestGoHoard)$$
+ALONE  = ^(TestPluginsOfExtism|TestPluginOfGoPDK|TestBulkInChunks|TestCompileRepeats|TestFuelRepeats|TestGoEndings|TestGoHoard|TestImportsAtBoundaries|TestTiersAgree|TestSecretInAnEncodedAnswer|TestFrozenRandomness|TestHugeResult|TestKills)$$
 RACE   = -race -skip='$(ALONE)' -gcflags=$(WAZEVO)/ssa=-race=false -gcflags=$(WAZEVO)/backend/...=-race=false
 
 # What CI runs: format, vet, lint, race tests, guests built, a short fuzz.
@@ -22,8 +23,7 @@ check:
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	go test $(RACE) $(SHARING)
-	$(MAKE) wasm-check
-	$(MAKE) fuzz FUZZTIME=2000x
+	$(MAKE) -j2 -Otarget wasm-check fuzz FUZZTIME=2000x
 
 test:
 	go test ./...

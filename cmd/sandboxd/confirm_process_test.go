@@ -18,6 +18,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/sandboxd/sandboxd/internal/clitest"
 	"github.com/sandboxd/sandboxd/session"
 	"github.com/sandboxd/sandboxd/session/sqlite"
 )
@@ -85,7 +86,7 @@ type process struct {
 func (a *till) command(args ...string) (cmd *exec.Cmd, ended func(error) process) {
 	cmd = exec.CommandContext(a.t.Context(), "sandboxd", args...)
 	cmd.Dir = a.work
-	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cacheDir, "HOME="+cacheDir)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+clitest.Cache(), "HOME="+clitest.Cache())
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	return cmd, func(err error) process {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxd/sandboxd/internal/clitest"
 	"github.com/sandboxd/sandboxd/session"
 	"github.com/sandboxd/sandboxd/session/sqlite"
 )
@@ -18,7 +19,7 @@ import (
 func askingApp(t *testing.T, place string) (work string, asked session.Question) {
 	t.Helper()
 	work = t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")

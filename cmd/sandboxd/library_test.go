@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandboxd/sandboxd/internal/clitest"
 )
 
 // TestRunLibrary: a person at a terminal lets the MCP server lend a book, or not;
@@ -15,9 +17,9 @@ func TestRunLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	caches := strings.Fields(string(out))
-	vars := map[string]string{"PATH": filepath.Dir(goTool(t)), "HOME": t.TempDir(), "GOCACHE": caches[0], "GOMODCACHE": caches[1], "GOPROXY": "off"}
+	vars := map[string]string{"PATH": filepath.Dir(clitest.GoTool(t)), "HOME": t.TempDir(), "GOCACHE": caches[0], "GOMODCACHE": caches[1], "GOPROXY": "off"}
 	work := t.TempDir()
-	if err := copyExample("library", work); err != nil {
+	if err := clitest.CopyExample("library", work); err != nil {
 		t.Fatal(err)
 	}
 	const yes, no = "Dune by Frank Herbert is yours for 28 days.\n", "The book stays here: "

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandboxd/sandboxd/internal/clitest"
 )
 
 // try runs a command as if it were typed at a terminal, or not at one.
@@ -22,7 +24,7 @@ func try(t *testing.T, dir, input string, terminal bool, vars map[string]string,
 	e := &env{
 		args: args, stdin: typed(input, terminal), stdout: stream{&out, terminal}, stderr: stream{&errs, terminal},
 		getenv: func(name string) string { return vars[name] }, dir: dir,
-		cache: func() (string, error) { return cacheDir, nil }, now: time.Now, user: func() (string, error) { return cmp.Or(vars["USER"], "ada"), nil },
+		cache: func() (string, error) { return clitest.Cache(), nil }, now: time.Now, user: func() (string, error) { return cmp.Or(vars["USER"], "ada"), nil },
 	}
 	code = run(t.Context(), e)
 	return code, out.String(), errs.String()
@@ -59,7 +61,7 @@ func TestRunGemini(t *testing.T) {
 	}))
 	defer server.Close()
 	work := t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "  use: script # written replies: works offline, without a key\n  script: replies.yaml",
@@ -96,7 +98,7 @@ func replace(t *testing.T, file, old, with string) {
 func TestRunAsks(t *testing.T) {
 	const question = "Will it snow in Oslo tomorrow?"
 	work := t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
@@ -128,7 +130,7 @@ func TestRunAsks(t *testing.T) {
 // runs at once, and the other when a person agrees, or never.
 func TestRunAsksAboutOne(t *testing.T) {
 	work := t.TempDir()
-	if err := copyExample("invoices", work); err != nil {
+	if err := clitest.CopyExample("invoices", work); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ input, stdout string }{
@@ -147,7 +149,7 @@ func TestRunAsksAboutOne(t *testing.T) {
 // conversation is one session.
 func TestRunPrompt(t *testing.T) {
 	work := t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	code, stdout, _ := try(t, work, "Will it snow in Oslo tomorrow?\n\nHow is the weather in Bergen?\n", true, nil, "run", "weather")
@@ -161,7 +163,7 @@ func TestRunPrompt(t *testing.T) {
 func TestRunAnswersLater(t *testing.T) {
 	const question = "Will it snow in Oslo tomorrow?"
 	work := t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")
@@ -198,7 +200,7 @@ func TestRunAnswersLater(t *testing.T) {
 // model takes answers to both in one.
 func TestRunAnswersTwo(t *testing.T) {
 	work := t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")

@@ -4,13 +4,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandboxd/sandboxd/internal/clitest"
 )
 
 // TestSessionMoves: what is exported, imported and exported again is the same,
 // and a question that waits does so in the copy, too.
 func TestSessionMoves(t *testing.T) {
 	work := t.TempDir()
-	if err := copyExample("weather", work); err != nil {
+	if err := clitest.CopyExample("weather", work); err != nil {
 		t.Fatal(err)
 	}
 	replace(t, filepath.Join(work, "weather", "agent.yaml"), "    grants:\n", "    tools: {get_weather: {confirm: always}}\n    grants:\n")

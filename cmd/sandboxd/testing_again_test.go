@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxd/sandboxd/host/wasmbin"
+	"github.com/sandboxd/sandboxd/internal/clitest"
 	"github.com/sandboxd/sandboxd/sdk/abi"
 )
 
@@ -34,7 +35,7 @@ func (w *watcher) start(args ...string) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	w.cancel, w.pauses, w.looks, w.ended = cancel, make(chan struct{}), make(chan struct{}), make(chan int, 1)
 	e := &env{args: args, stdin: typed("", false), stdout: stream{&w.out, false}, stderr: stream{&w.errs, false},
-		getenv: func(string) string { return "" }, dir: w.dir, cache: func() (string, error) { return cacheDir, nil }, now: time.Now,
+		getenv: func(string) string { return "" }, dir: w.dir, cache: func() (string, error) { return clitest.Cache(), nil }, now: time.Now,
 		user: func() (string, error) { return "ada", nil },
 		pause: func(ctx context.Context) {
 			select {
@@ -195,7 +196,7 @@ type watchStep struct {
 func (w *watcher) steps(steps []watchStep) {
 	w.t.Helper()
 	built := func() int {
-		all, err := filepath.Glob(filepath.Join(cacheDir, "sandboxd", "guestbuild", strings.Repeat("?", 64)))
+		all, err := filepath.Glob(filepath.Join(clitest.Cache(), "sandboxd", "guestbuild", strings.Repeat("?", 64)))
 		if err != nil || len(all) == 0 {
 			w.t.Fatalf("%d builds are kept, error %v", len(all), err)
 		}
@@ -299,7 +300,7 @@ func TestWatchInterruptedInARound(t *testing.T) {
 	defer cancel()
 	out := &answers{next: []func(){func() {}, func() {}, cancel}} // start, module, a
 	e := &env{args: []string{"plugin", "test", "--watch", "--json"}, stdin: typed("", false), stdout: stream{out, false}, stderr: stream{&w.errs, false},
-		getenv: func(string) string { return "" }, dir: w.dir, cache: func() (string, error) { return cacheDir, nil }, now: time.Now}
+		getenv: func(string) string { return "" }, dir: w.dir, cache: func() (string, error) { return clitest.Cache(), nil }, now: time.Now}
 	if code := run(ctx, e); code != exitDone || w.errs.Len() > 0 || len(out.all) != 3 || !strings.Contains(out.all[2], `"name":"a"`) {
 		t.Errorf("exit %d, printed %q, errors %q", code, out.all, &w.errs)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sandboxd/sandboxd/internal/clitest"
 )
 
 // TestWatch: a file that changes, comes or goes is noticed; what is built or hidden
@@ -92,7 +94,7 @@ func TestRunWatch(t *testing.T) {
 	out := &answers{next: []func(){func() { replies("[") }, cancel}} // no document
 	errs := answers{next: []func(){func() { replies("three") }}}
 	e := &env{args: []string{"run", "--watch", ".", "hello"}, stdin: typed("", false), stdout: stream{out, false}, stderr: stream{&errs, false},
-		getenv: func(string) string { return "" }, dir: dir, cache: func() (string, error) { return cacheDir, nil }, now: time.Now,
+		getenv: func(string) string { return "" }, dir: dir, cache: func() (string, error) { return clitest.Cache(), nil }, now: time.Now,
 		user: func() (string, error) { return "ada", nil }}
 	if code := run(ctx, e); code != exitDone || len(out.all) != 2 || out.all[0] != "one\n" || out.all[1] != "three\n" || len(errs.all) == 0 || !strings.Contains(errs.all[0], "replies.yaml") {
 		t.Errorf("exit %d, answers %q, errors %q", code, out.all, errs.all)

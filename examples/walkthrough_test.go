@@ -1,4 +1,4 @@
-package main
+package examples_test
 
 import (
 	"errors"
@@ -11,14 +11,17 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandboxd/sandboxd/internal/clitest"
 )
 
 // TestWalkthrough runs docs/first-ten-minutes.md, from the clone of the repository on: every
 // command of a console block, with what it is to print, and every change of a diff block. The
-// repository is what stands here, committed or not, and from where the page puts it on
-// PATH, sandboxd is the one that the page has built.
+// repository is what stands here, committed or not, and sandboxd is the one that the page has
+// built and put on PATH.
 func TestWalkthrough(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "first-ten-minutes.md"))
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "first-ten-minutes.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +37,8 @@ func TestWalkthrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := repository(t)
-	p := scripts(t)
-	p.Dir, p.Files = "", []string{file}
+	p := clitest.Params(t)
+	p.Files = []string{file}
 	p.Cmds["shows"], p.Cmds["export"] = shows, export
 	setup := p.Setup
 	p.Setup = func(s *testscript.Env) error {
@@ -48,7 +51,7 @@ func TestWalkthrough(t *testing.T) {
 // repository returns a repository of git that has all files of this one in one commit.
 func repository(t *testing.T) string {
 	t.Helper()
-	dir, root := t.TempDir(), filepath.Join("..", "..")
+	dir, root := t.TempDir(), ".."
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +82,7 @@ func repository(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(app, []byte(slowMachine(string(data))), 0o644); err != nil {
+		if err := os.WriteFile(app, []byte(clitest.SlowMachine(string(data))), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package clitest
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxd/sandboxd/internal/regobuild"
 )
 
-// The tests build policies in Rego without OPA, which takes minutes to build: of
+// Scripts build policies in Rego without OPA, which takes minutes to build: of
 // every policy that they build, testdata/opa holds what OPA made of it. Where the
 // pinned OPA is on PATH it compiles all the same, and must make what is there.
 var update = flag.Bool("update", false, "write what OPA makes of the policies of tests to testdata/opa")
@@ -76,13 +76,13 @@ func runOPA(args []string) error {
 	}
 	recorded, err := os.ReadFile(name)
 	if err != nil {
-		return fmt.Errorf("nobody has recorded what OPA makes of this policy: go test ./cmd/sandboxd -update, with opa %s on PATH: %w", regobuild.OPA, err)
+		return fmt.Errorf("nobody has recorded what OPA makes of this policy: go test ./cmd/sandboxd ./examples -update, with opa %s on PATH: %w", regobuild.OPA, err)
 	}
 	if os.Getenv(realOPA) == "" {
 		return os.WriteFile(made, recorded, 0o600)
 	}
 	if bundle, err := os.ReadFile(made); err != nil || !bytes.Equal(bundle, recorded) {
-		return fmt.Errorf("%s is not what OPA makes of this policy (%v): go test ./cmd/sandboxd -update", name, err)
+		return fmt.Errorf("%s is not what OPA makes of this policy (%v): go test ./cmd/sandboxd ./examples -update", name, err)
 	}
 	return nil
 }
