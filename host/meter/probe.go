@@ -33,6 +33,7 @@ const (
 	Never              // if, br_if, select: the condition does not hold
 	Always             // if, br_if, select: the condition holds
 	More               // a whole constant: one more
+	Less               // a whole constant: one less
 )
 
 // Turns reports whether a turn is for an instruction with this opcode.
@@ -42,7 +43,7 @@ func (t Turn) Turns(op wasmbin.Op) bool {
 		return op <= 0xff && swaps[op].op != 0
 	case Invert, Never, Always:
 		return op == wasmbin.OpIf || op == wasmbin.OpBrIf || op == wasmbin.OpSelect || op == wasmbin.OpSelectType
-	case More:
+	case More, Less:
 		return op == wasmbin.OpI32Const || op == wasmbin.OpI64Const
 	}
 	return false
@@ -184,7 +185,7 @@ func (b *body) turned(in *wasmbin.Instruction, raw []byte) {
 		out = append(b.is(out, change, op), with)
 	}
 	var swapped []int
-	var more []int
+	var constants []int // changes of a constant
 	for _, i := range changes {
 		to := b.probe.Changes[i].To
 		if !to.Turns(in.Op) {
@@ -193,8 +194,8 @@ func (b *body) turned(in *wasmbin.Instruction, raw []byte) {
 		switch to {
 		case Swap:
 			swapped = append(swapped, i)
-		case More:
-			more = append(more, i)
+		case More, Less:
+			constants = append(constants, i)
 		case Invert:
 			before(i, opI32Eq, opI32Xor)
 		case Never:
@@ -216,12 +217,16 @@ func (b *body) turned(in *wasmbin.Instruction, raw []byte) {
 		out = append(append(out, raw...), opEnd)
 	default:
 		out = append(out, raw...)
-		for _, i := range more {
+		for _, i := range constants {
+			add, sub := byte(opI32Add), byte(opI32Sub)
 			if out = b.is(out, i, opI32Eq); in.Op == wasmbin.OpI64Const {
-				out = append(out, opI64ExtendU32, opI64Add)
-			} else {
-				out = append(out, opI32Add)
+				out = append(out, opI64ExtendU32)
+				add, sub = opI64Add, opI64Sub
 			}
+			if b.probe.Changes[i].To == Less {
+				add = sub
+			}
+			out = append(out, add)
 		}
 	}
 	b.open = out

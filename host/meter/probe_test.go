@@ -16,7 +16,7 @@ func everything(t testing.TB, m *wasmbin.Module) Probe {
 	for _, b := range m.Bodies() {
 		s := b.Instructions()
 		for s.Next() {
-			for _, to := range []Turn{Swap, Invert, Never, Always, More} {
+			for _, to := range []Turn{Swap, Invert, Never, Always, More, Less} {
 				if in := s.Instruction(); to.Turns(in.Op) {
 					p.Changes = append(p.Changes, Change{in.Start, to})
 				}
@@ -105,6 +105,9 @@ func TestTurns(t *testing.T) {
 		{"select", fn(0x41, 1, 0x41, 2, 0x41, 4, 0x1b), wasmbin.OpSelect, Invert, 1, 2},
 		{"constant", fn(0x41, 7), wasmbin.OpI32Const, More, 7, 8},
 		{"long constant", fn(0x42, 0x7f, 0x50), wasmbin.OpI64Const, More, 0, 1},
+		{"constant, one less", fn(0x41, 7), wasmbin.OpI32Const, Less, 7, 6},
+		{"long constant, one less", fn(0x42, 1, 0x50), wasmbin.OpI64Const, Less, 0, 1},
+		{"constant of zero, one less", fn(0x41, 0, 0x41, 0x7f, 0x46), wasmbin.OpI32Const, Less, 0, 1},
 	} {
 		wasm := guest{funcs: [][]byte{test.body}}.bytes()
 		out, _ := probed(t, wasm, func(m *wasmbin.Module) Probe {

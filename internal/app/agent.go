@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/sandboxd/sandboxd/flow"
 	"github.com/sandboxd/sandboxd/flow/gemini"
 	"github.com/sandboxd/sandboxd/flow/script"
@@ -48,11 +50,11 @@ func (rt *Runtime) agent(ctx context.Context, path string, a *Agent, model flow.
 	if out.GlobalInstruction, err = f.text(path+".global_instruction", a.GlobalInstruction); err != nil {
 		return nil, err
 	}
-	if out.InputSchema, err = a.InputSchema.schema(); err != nil {
-		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path+".input_schema"), err)
+	if out.InputSchema, err = f.schema(path+".input_schema", a.InputSchema); err != nil {
+		return nil, err
 	}
-	if out.OutputSchema, err = a.OutputSchema.schema(); err != nil {
-		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path+".output_schema"), err)
+	if out.OutputSchema, err = f.schema(path+".output_schema", a.OutputSchema); err != nil {
+		return nil, err
 	}
 	for i := range a.Agents {
 		below, err := rt.agent(ctx, fmt.Sprintf("%s.agents[%d]", path, i), &a.Agents[i], model, o)
@@ -74,6 +76,26 @@ func (f *File) text(path string, t Text) (string, error) {
 		return "", bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
 	}
 	return string(data), nil
+}
+
+// schema returns a schema of the file, or of one beside it; nil if there is none.
+func (f *File) schema(path string, s DataSchema) (*jsonschema.Schema, error) {
+	doc := s.JSON
+	if s.File != "" {
+		data, err := os.ReadFile(f.path(s.File))
+		if err == nil {
+			data, err = abi.Canonical(data)
+		}
+		if err != nil {
+			return nil, bad(abi.ConfigInvalid, "", "%s: %s: %v", f.at(path), s.File, err)
+		}
+		doc = JSON(data)
+	}
+	out, err := doc.schema()
+	if err != nil {
+		return nil, bad(abi.ConfigInvalid, "", "%s: %v", f.at(path), err)
+	}
+	return out, nil
 }
 
 // builtins are tools that are there without a plugin.

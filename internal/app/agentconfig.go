@@ -32,8 +32,8 @@ type Agent struct {
 	Examples           []Example   `yaml:"examples,omitempty" doc:"shown to the model with every message that begins with text"`
 	Hooks              []string    `yaml:"hooks,omitempty" doc:"names of plugins whose hooks run for this agent, after the app's"`
 	OutputKey          string      `yaml:"output_key,omitempty" doc:"state key that keeps the final text"`
-	InputSchema        JSON        `yaml:"input_schema,omitempty" doc:"JSON Schema of a task that other agents give; default a text named request"`
-	OutputSchema       JSON        `yaml:"output_schema,omitempty" doc:"JSON Schema of the final answer"`
+	InputSchema        DataSchema  `yaml:"input_schema,omitempty" doc:"JSON Schema of a task that other agents give, or the name of a file with one; default a text named request"`
+	OutputSchema       DataSchema  `yaml:"output_schema,omitempty" doc:"JSON Schema of the final answer, or the name of a file with one; null: none"`
 	Agents             []Agent     `yaml:"agents,omitempty" doc:"agents to which this one can hand the conversation, or which it runs"`
 	Limits             AgentLimits `yaml:"limits,omitempty" doc:"of one run; only of the first agent"`
 }
@@ -114,9 +114,9 @@ func (a *Agent) check(path string, add func(path, hint, format string, args ...a
 	}
 	for _, s := range []struct {
 		name string
-		doc  JSON
+		doc  DataSchema
 	}{{"input_schema", a.InputSchema}, {"output_schema", a.OutputSchema}} {
-		if _, err := s.doc.schema(); err != nil {
+		if _, err := s.doc.JSON.schema(); err != nil {
 			add(path+"."+s.name, "", "%v", err)
 		}
 	}

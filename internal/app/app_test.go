@@ -84,7 +84,8 @@ func TestLoadMistakes(t *testing.T) {
 			"agent.agents[0].limits: limits are those of the run", "move them to agent.limits"},
 		{"model below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, model: {use: gemini}}]}", 1), "agent.agents[0].model: name is missing", ""},
 		{"output schema", strings.Replace(least, "{name: a}", "{name: a, output_schema: {pattern: '('}}", 1), "agent.output_schema: ", ""},
-		{"output schema of a number", strings.Replace(least, "{name: a}", "{name: a, output_schema: 3}", 1), "agent.output_schema: ", ""},
+		{"output schema of a number", strings.Replace(least, "{name: a}", "{name: a, output_schema: 3}", 1), "agent.output_schema: want a JSON Schema or the name of a file with one, have number 3", ""},
+		{"output schema of no name", strings.Replace(least, "{name: a}", "{name: a, output_schema: ''}", 1), "agent.output_schema: want a JSON Schema or the name of a file with one, have text", ""},
 		{"schema of a task", strings.Replace(least, "{name: a}", "{name: a, input_schema: {type: 3}}", 1), "agent.input_schema: ", ""},
 		{"instruction for all below", strings.Replace(least, "{name: a}", "{name: a, agents: [{name: b, global_instruction: x}]}", 1),
 			"agent.agents[0].global_instruction: is of the first agent", "move it to agent.global_instruction"},
@@ -180,7 +181,7 @@ agent:
       output: [{say: "3"}, {call: a, args: {n: 1}}]
   hooks: [p]
   output_key: out
-  input_schema: {type: object}
+  input_schema: task.json
   output_schema: {type: object, required: [n], properties: {n: {type: integer, maximum: 10}}}
   limits: {steps: 3, depth: 2, calls_per_step: 4, parallel_calls: 2, wall: 90s}
   agents:
@@ -315,7 +316,7 @@ func TestSchema(t *testing.T) {
 		}
 		return resolved.Validate(generic)
 	}
-	for _, good := range []string{least, full} {
+	for _, good := range []string{least, full, desk} {
 		if err := check(good); err != nil {
 			t.Errorf("the schema refuses\n%s%v", good, err)
 		}

@@ -231,7 +231,7 @@ func (f *File) ceiling() (capability.Set, error) {
 	}
 	set, err := capability.ParseSet(lines)
 	if err != nil && f.Ceiling != nil {
-		return set, f.capabilityError(path, err)
+		return set, f.capabilityError(path, lines, err)
 	}
 	if err != nil { // the plugin with the bad line names it better
 		return capability.Set{}, nil
@@ -239,14 +239,38 @@ func (f *File) ceiling() (capability.Set, error) {
 	return set, nil
 }
 
-func (f *File) capabilityError(path string, err error) *Error {
-	return bad(abi.CapabilityInvalid, "sandboxd help grants", "%s: %v", f.at(path), err)
+// capabilityError says what is wrong with lines of a list. At a comma YAML ends a text
+// of a list in brackets: if that is all, the hint is the whole line in quotes.
+func (f *File) capabilityError(path string, lines []string, err error) *Error {
+	hint := "sandboxd help grants"
+	if whole := cutAtCommas(lines); whole != "" {
+		hint = fmt.Sprintf("a comma ends a text between [ and ]: quote it, %q", whole)
+	}
+	return bad(abi.CapabilityInvalid, hint, "%s: %v", f.at(path), err)
+}
+
+// cutAtCommas returns the first capability that stands in several lines, which were
+// cut at its commas; "" if there is none.
+func cutAtCommas(lines []string) string {
+	const most = 9 // as many methods as HTTP has
+	for i := range lines {
+		if _, err := capability.Parse(lines[i]); err == nil {
+			continue
+		}
+		for n := i + 2; n <= min(len(lines), i+most); n++ {
+			whole := strings.Join(lines[i:n], ",")
+			if _, err := capability.Parse(whole); err == nil {
+				return whole
+			}
+		}
+	}
+	return ""
 }
 
 func (f *File) grants(path string, lines []string) (capability.Set, error) {
 	for i, line := range lines {
 		if _, err := capability.Parse(line); err != nil {
-			return capability.Set{}, f.capabilityError(fmt.Sprintf("%s[%d]", path, i), err)
+			return capability.Set{}, f.capabilityError(fmt.Sprintf("%s[%d]", path, i), lines[i:], err)
 		}
 	}
 	return capability.ParseSet(lines)

@@ -37,6 +37,8 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": []any{"string", "integer"}, "pattern": `^[0-9]+[kMG]?$`, "minimum": 1}
 	case reflect.TypeFor[[]Decider]():
 		return map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string", "pattern": `^(role|user):.`}}
+	case reflect.TypeFor[DataSchema]():
+		return map[string]any{"type": []any{"object", "string", "boolean", "null"}, "minLength": 1}
 	case reflect.TypeFor[JSON]():
 		return map[string]any{}
 	}

@@ -45,6 +45,12 @@ type Decider flow.Decider
 // JSON is any value, kept as JSON with the text of its numbers.
 type JSON json.RawMessage
 
+// A DataSchema is a JSON Schema in the file, or the name of a file beside it with one.
+type DataSchema struct {
+	JSON JSON
+	File string
+}
+
 // Lines are capabilities for which an empty list, which gives nothing, differs
 // from an absent one.
 type Lines []string
@@ -116,6 +122,17 @@ func (c Count) MarshalYAML() (any, error) {
 
 // MarshalYAML writes a decider as it is read.
 func (d Decider) MarshalYAML() (any, error) { return flow.Decider(d).String(), nil }
+
+// MarshalYAML writes the schema, or where it is.
+func (s DataSchema) MarshalYAML() (any, error) {
+	if s.File != "" {
+		return s.File, nil
+	}
+	return s.JSON.MarshalYAML()
+}
+
+// IsZero reports whether there is none.
+func (s DataSchema) IsZero() bool { return s.JSON == nil && s.File == "" }
 
 // MarshalYAML writes the value.
 func (j JSON) MarshalYAML() (any, error) {
@@ -235,6 +252,19 @@ func ParseCount(s string) (int64, error) {
 		return 0, fmt.Errorf("number %q: want one such as 500M", s)
 	}
 	return v * unit, nil
+}
+
+func (s *DataSchema) fromYAML(n *yaml.Node) error {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
+		return nil
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && n.Value != "":
+		s.File = n.Value
+		return nil
+	case n.Kind == yaml.MappingNode, n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool":
+		return s.JSON.fromYAML(n)
+	}
+	return fmt.Errorf("want a JSON Schema or the name of a file with one, have %s", kindOf(n))
 }
 
 func (d *Decider) fromYAML(n *yaml.Node) error {

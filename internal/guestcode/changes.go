@@ -65,9 +65,10 @@ func (r *reader) find(f *Function) {
 			if !equal || op == 0x45 || op == 0x50 {
 				continue
 			}
-			for _, j := range []int{i - 1, i - 2} { // one more in what is compared
+			for _, j := range []int{i - 1, i - 2} { // what it is compared with, one more and one less
 				if j >= 0 && meter.More.Turns(r.all[j].Op) && (j == i-1 || r.all[i-1].Op == wasmbin.OpLocalGet) {
 					add(j, meter.More, "more", fmt.Sprintf("%d becomes %d", r.all[j].value, r.all[j].value+1), of, -1)
+					add(j, meter.Less, "less", fmt.Sprintf("%d becomes %d", r.all[j].value, r.all[j].value-1), of, -1)
 					break
 				}
 			}

@@ -2,12 +2,14 @@ package guestcode
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sandboxd/sandboxd/host/meter"
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 	"github.com/sandboxd/sandboxd/internal/guestbuild"
 )
@@ -75,6 +77,7 @@ func TestGo(t *testing.T) {
 	}
 	lines := strings.Split(source, "\n")
 	found := map[string]map[int]int{}
+	constants := map[string]string{}
 	for _, f := range c.Functions {
 		found[f.Name] = map[int]int{}
 		for _, b := range f.Branches {
@@ -93,6 +96,9 @@ func TestGo(t *testing.T) {
 			if !strings.HasPrefix(ch.ID, f.Name+" ") || ch.Site.Line == 0 || !ch.To.Turns(opAt(t, c, ch.At)) {
 				t.Errorf("change %+v", ch)
 			}
+			if ch.To == meter.More || ch.To == meter.Less {
+				constants[ch.ID] = ch.Text
+			}
 		}
 		if !c.Watch(f.Index) {
 			t.Errorf("%s is not watched", f.Name)
@@ -100,6 +106,10 @@ func TestGo(t *testing.T) {
 	}
 	if len(found) != 2 || found["half"][26] != 2 || found["judge"][12] != 1 || found["judge"][16] == 0 || found["judge"][17] == 0 {
 		t.Errorf("found %v", found)
+	}
+
+	if want := map[string]string{"half more 1": "4 becomes 5", "half less 1": "4 becomes 3"}; !maps.Equal(constants, want) {
+		t.Errorf("constants %v, want %v", constants, want)
 	}
 
 	// Of a module alone one knows the functions, if it has their names.

@@ -1,5 +1,5 @@
-// A guard for tests of coverage and of changes: it denies amounts above a limit, and
-// what is forbidden.
+// A guard for tests of coverage and of changes: it denies amounts above a limit, the
+// amount of a trial, and what is forbidden.
 package main
 
 import (
@@ -41,6 +41,9 @@ func judge(q *guest.Question, s settings) guest.Verdict {
 	}
 	if amount > s.Most {
 		return guest.Deny("too_much", "too much")
+	}
+	if amount == 7 {
+		return guest.Deny("trial", "the amount of a trial")
 	}
 	return guest.Allow()
 }
