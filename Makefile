@@ -1,6 +1,7 @@
 FUZZTIME ?= 10s
+PKG ?= $(SHARING)
 
-.PHONY: check test wasm-check bench figures large fuzz hostile mutate guards
+.PHONY: check test race wasm-check bench figures large fuzz hostile mutate guards
 
 # The engine compiles guests, which takes five times as long with the race
 # detector inside, so the compiler's two packages go without. No more than
@@ -27,6 +28,10 @@ check:
 
 test:
 	go test ./...
+
+# Race tests of packages of your choice.
+race:
+	go test $(RACE) $(PKG)
 
 # Builds every guest whose toolchain is here, and compares the committed ones.
 wasm-check:

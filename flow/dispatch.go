@@ -364,7 +364,11 @@ func (c *call) checkArgs(args json.RawMessage) error {
 		return nil
 	}
 	if err := Validate(c.spec.input, args); err != nil {
-		return &CallError{Code: abi.ArgsInvalid, Text: err.Error()} // ADK's text
+		ce := &CallError{Code: abi.ArgsInvalid, Text: err.Error()} // ADK's text
+		if found := FindMismatch(c.spec.input, args); found != nil {
+			ce.Err = found
+		}
+		return ce
 	}
 	return nil
 }

@@ -15,11 +15,16 @@ import (
 )
 
 // A MismatchError says for people where a document does not fit its schema: which
-// value is of another type than the schema wants, or which one it needs is missing.
+// value is of another type than the schema wants, which one it needs is missing, or which one
+// it does not know.
 type MismatchError struct {
 	At   string // JSON Pointer of the value; empty: the document itself
 	Want string // such as "text"; empty: any value
 	Have string // such as "number 1000", at most 60 characters of it; empty: it is missing
+
+	Unknown bool     // the schema has no member of this name, and allows no other than it has
+	Name    string   // of an unknown one, at most 60 characters of it
+	Known   []string // the names that there are instead, in order
 }
 
 // Error says it on one line, such as "/days: missing".
@@ -28,14 +33,17 @@ func (e *MismatchError) Error() string {
 	if at != "" {
 		at += ": "
 	}
+	if e.Unknown {
+		return at + "not known"
+	}
 	if e.Have == "" {
 		return at + "missing"
 	}
 	return fmt.Sprintf("%swant %s, have %s", at, e.Want, e.Have)
 }
 
-// FindMismatch looks for the first value of a document that is missing or of another
-// type than its schema wants, through properties and items. It returns nil if it finds
+// FindMismatch looks for the first value of a document that its schema does not know, that is
+// missing or of another type than the schema wants, through properties and items. It returns nil if it finds
 // none: the document may still not fit, which [Validate] decides.
 func FindMismatch(schema *jsonschema.Resolved, document json.RawMessage) *MismatchError {
 	v, err := abi.Unmarshal(document)
@@ -62,6 +70,9 @@ func mismatch(s *jsonschema.Schema, v any, at string) *MismatchError {
 	}
 	switch v := v.(type) {
 	case map[string]any:
+		if found := unknown(s, v, at); found != nil {
+			return found
+		}
 		for _, name := range s.Required {
 			if _, there := v[name]; !there {
 				return &MismatchError{At: at + "/" + pointer(name)}
@@ -80,6 +91,33 @@ func mismatch(s *jsonschema.Schema, v any, at string) *MismatchError {
 		}
 	}
 	return nil
+}
+
+// unknown returns the first member, by name, that a closed schema does not have; nil if there is
+// none.
+func unknown(s *jsonschema.Schema, v map[string]any, at string) *MismatchError {
+	if s.AdditionalProperties == nil || s.AdditionalProperties.Not == nil || len(s.PatternProperties) > 0 {
+		return nil
+	}
+	if data, err := json.Marshal(s.AdditionalProperties); err != nil || string(data) != "false" {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if s.Properties[name] == nil {
+			have := valueText(v[name])
+			name = cut(name)
+			return &MismatchError{At: at + "/" + pointer(name), Have: have, Unknown: true, Name: name, Known: slices.Sorted(maps.Keys(s.Properties))}
+		}
+	}
+	return nil
+}
+
+// cut returns the first 60 characters of a text.
+func cut(text string) string {
+	if r := []rune(text); len(r) > 60 {
+		return string(r[:60]) + "…"
+	}
+	return text
 }
 
 // pointer escapes a name as RFC 6901 does.
@@ -130,10 +168,7 @@ func valueText(v any) string {
 	case bool:
 		return strconv.FormatBool(v)
 	case string:
-		if r := []rune(v); len(r) > 60 {
-			v = string(r[:60]) + "…"
-		}
-		return fmt.Sprintf("text %q", v)
+		return fmt.Sprintf("text %q", cut(v))
 	case map[string]any:
 		return "an object"
 	case []any:

@@ -15,6 +15,8 @@ func TestFindMismatch(t *testing.T) {
 		"days":{"type":"array","items":{"type":"object","required":["min"],"properties":{"min":{"type":"integer"}}}},
 		"a/b~c":{"type":["string","null"]},
 		"of":{"type":"number"},
+		"closed":{"type":"object","required":["a"],"properties":{"a":{},"bc":{}},"additionalProperties":false},
+		"typed":{"type":"object","additionalProperties":{"type":"integer"}},
 		"on":{"type":"boolean"}}}`
 	var s jsonschema.Schema
 	if err := json.Unmarshal([]byte(schema), &s); err != nil {
@@ -39,6 +41,12 @@ func TestFindMismatch(t *testing.T) {
 		`{"days":[],"of":{}}`:                     "/of: want a number, have an object",
 		`{"days":{},"of":false}`:                  "/days: want a list, have an object",
 		`{"days":[],"of":false}`:                  "/of: want a number, have false",
+		`{"days":[],"closed":{"a":1,"bc":2}}`:     "",
+		`{"days":[],"closed":{"z/":1,"d":2}}`:     "/closed/d: not known",
+		`{"days":[],"closed":{"a":1,"z/":1}}`:     "/closed/z~1: not known",
+		`{"days":[],"closed":{"` + long + `":1}}`: "/closed/" + long[:60] + "…: not known",
+		`{"days":[],"closed":{"bc":1}}`:           "/closed/a: missing",
+		`{"days":[],"typed":{"any":1}}`:           "",
 		`{"days":`:                                "", // no document
 	} {
 		got := ""

@@ -199,6 +199,42 @@ func TestCommand(t *testing.T) {
 	fails(t, build(t, "answer", 0, abi.Tool{Name: "start", Export: abi.ExportStart}), call, abi.GuestTrap)
 }
 
+// Several raw tools may be one command: each call has the input of its tool. A tool that is not raw cannot be one
+// beside them, because its exit code would count as theirs does.
+func TestCommandOfSeveralTools(t *testing.T) {
+	pack := func(tools ...abi.Tool) []byte {
+		b := &builder{}
+		length, read, set, exit := b.use(abi.ImportHost, "input_length"), b.use(abi.ImportHost, "input_read"), b.use(abi.ImportHost, "output_set"), b.use(abi.ImportWASI, "proc_exit")
+		b.pages(1)
+		b.fn(abi.ExportStart, ":", 0, i32(0), i32(0), callFn(length), []byte{0xa7}, callFn(read), []byte{0x1a}, i32(0), callFn(length), []byte{0xa7}, callFn(set), i32(0), callFn(exit), unreachable)
+		data, err := (&abi.Manifest{ABI: abi.Version, Name: "test", Version: "1", Tools: tools}).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wasm, err := wasmbin.SetCustom(b.bytes(), abi.ManifestSection, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wasm
+	}
+	one, two := abi.Tool{Name: "one", Export: abi.ExportStart, Raw: true}, abi.Tool{Name: "two", Export: abi.ExportStart, Raw: true}
+	m, err := shared.Load(t.Context(), pack(one, two))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{`{"a":1}`, `{"other":"x"}`, `{"a":2}`} {
+		if reply, err := m.Call(t.Context(), &Call{Kind: abi.KindTool, Export: abi.ExportStart, Input: []byte(args)}); err != nil || string(reply.Output) != args {
+			t.Errorf("arguments %s: reply %+v, error %v", args, reply, err)
+		}
+	}
+	two.Raw = false
+	_, err = shared.Load(t.Context(), pack(one, two))
+	const want = "tool two is not raw, and a raw tool has its export _start: leaving with the exit code 0 is returning for raw tools alone"
+	if refused, ok := errors.AsType[*RejectError](err); !ok || len(refused.Reasons) != 1 || refused.Reasons[0] != (Reason{abi.ModuleABI, want}) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestSuccess(t *testing.T) {
 	for _, typ := range []string{":", ":i", ":I"} {
 		m := load(t, one(typ, []string{"output_set"}, func(fn map[string]int) []byte {

@@ -354,9 +354,17 @@ func (m *Module) readManifest(bin *wasmbin.Module) []Reason {
 				fmt.Sprintf("no export %q that takes nothing and returns nothing or a code", printable(export, 80))})
 		}
 	}
+	other := "" // a tool that names _start and is not raw
 	for _, t := range manifest.Tools {
 		entry(t.Export)
 		m.command = m.command || t.Raw && t.Export == abi.ExportStart
+		if !t.Raw && t.Export == abi.ExportStart {
+			other = t.Name
+		}
+	}
+	if m.command && other != "" { // how a call ended is told by its export alone
+		why = append(why, Reason{abi.ModuleABI,
+			fmt.Sprintf("tool %s is not raw, and a raw tool has its export %s: leaving with the exit code 0 is returning for raw tools alone", printable(other, 80), abi.ExportStart)})
 	}
 	for _, g := range manifest.Guards {
 		entry(g.Export)

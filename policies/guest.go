@@ -92,7 +92,7 @@ func New(ctx context.Context, module *host.Module, cfg Config) (*Guard, error) {
 }
 
 // A SettingsError reports settings that a guard cannot work with. It wraps a
-// [flow.MismatchError] where one value is of the wrong type.
+// [flow.MismatchError] where one value is of the wrong type, or not known.
 type SettingsError struct{ Err error }
 
 func (e *SettingsError) Error() string { return "settings: " + e.Err.Error() }

@@ -249,7 +249,7 @@ func TestGates(t *testing.T) {
 		{"settings of another type", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":"5"}`)}, `/max: want a whole number, have text "5"`, true},
 		{"settings out of bounds", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":0}`)}, "minimum", true},
 		{"a number for a text", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"ask":1000}`)}, `/ask: want text, have number 1000`, true},
-		{"unknown settings", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"maximum":5}`)}, "additional properties", true},
+		{"unknown settings", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"maximum":5}`)}, "settings: /maximum: not known", true},
 		{"settings twice", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{"max":1,"max":2}`)}, "duplicate member name", true},
 		{"settings that are no JSON", manifest(withSettings(false)), hosttest.Guest{Says: allow()}, policies.Config{Settings: []byte(`{`)}, "settings: document", true},
 		{"its check refuses", manifest(withSettings(true)), hosttest.Guest{Good: allow(), Says: says(`{"format":1,"error":"max is odd"}`)}, policies.Config{}, "settings: max is odd", true},

@@ -78,6 +78,7 @@ func (e *env) benchPlugin(ctx context.Context, f *pluginRunFlags, args []string,
 	}
 	defer engine.Close()
 	measure := func(file string) (*callBench, error) {
+		r.file = file // as errors name it
 		g, err := e.openGuest(ctx, modules, file, f.manifest)
 		if err != nil {
 			return nil, err
@@ -246,7 +247,8 @@ const (
 	causeClock   = "clock"
 	causeRandom  = "randomness"
 	causeKV      = "kv"
-	causeUnknown = "unknown"
+	causeNonce   = "nonce"   // of a question to a guard
+	causeUnknown = "unknown" // none of these that a call of a tool has
 )
 
 // withoutClock returns a set without the grant with which time goes on during a call.

@@ -73,6 +73,9 @@ func (r *toolRun) callInApp(ctx context.Context) error {
 			agent = a.Name
 		}
 	})
+	if near := app.Nearest(r.tool, file.AllTools()); agent == "" && near != "" {
+		return misuse("did you mean "+near+"?", "%s: no agent of app %s lists a tool %q", r.flags.app, file.Name, r.tool)
+	}
 	var ended flow.CallResult
 	rt, closeAll, err := r.openApp(ctx, file, app.Options{Logger: r.logger(false), Trace: func(_, _ string, c host.HostCall) { r.trace.call(c) }, Bodies: r.trace.bodies,
 		Observer: flow.Observer{Finished: func(_ flow.CallInfo, c flow.CallResult) { ended = c }}})
@@ -222,7 +225,7 @@ func (r *toolRun) report(m *abi.Manifest, ended *flow.CallResult, acts session.A
 	if ended.Code != abi.OK {
 		text := r.callText(ended, limits)
 		c.Message = text
-		return r.finish(c, nil, limits, &commandError{What: r.tool + ": " + text, Code: ended.Code, Hint: r.failureHint(m, ended.Code), Exit: exitNotDone})
+		return r.finish(c, nil, limits, &commandError{What: r.tool + ": " + text, Code: ended.Code, Hint: r.failureHint(m, ended.Code, ended.Err), Exit: exitNotDone})
 	}
 	result := []byte("null") // the tool has nothing to say yet
 	if ended.Response != nil {
@@ -251,11 +254,18 @@ func (r *toolRun) callText(ended *flow.CallResult, limits host.Limits) string {
 	if text == "" {
 		text = ce.Code.Sentence()
 	}
-	if m, ok := errors.AsType[*flow.MismatchError](ce.Err); ok && ce.Code == abi.GuestOutputInvalid {
-		if m.Have == "" {
-			return fmt.Sprintf("result %s: needed by its own schema, missing", m.At)
+	if m, ok := errors.AsType[*flow.MismatchError](ce.Err); ok {
+		what, by := "arguments", ""
+		if ce.Code == abi.GuestOutputInvalid {
+			what, by = "result", " by its own schema"
 		}
-		return fmt.Sprintf("result %s", m)
+		switch {
+		case m.Unknown:
+			return fmt.Sprintf("%s %s: not known%s", what, m.At, by)
+		case m.Have == "":
+			return fmt.Sprintf("%s %s: needed%s, missing", what, m.At, by)
+		}
+		return fmt.Sprintf("%s %s", what, m)
 	}
 	if ce.Code == abi.GuestMemory {
 		text += ", " + size(limits.MemoryBytes)
@@ -290,9 +300,15 @@ func detailLines(detail string) []string {
 	return lines
 }
 
-func (r *toolRun) failureHint(m *abi.Manifest, code abi.Code) string {
+// failureHint says what to do about a call that failed.
+func (r *toolRun) failureHint(m *abi.Manifest, code abi.Code, err error) string {
 	switch code {
 	case abi.ArgsInvalid:
+		if m, ok := errors.AsType[*flow.MismatchError](err); ok && m.Unknown {
+			if near := app.Nearest(m.Name, m.Known); near != "" {
+				return "did you mean " + near + "?"
+			}
+		}
 		if r.file == "" {
 			return "sandboxd plugin inspect shows the arguments of a plugin's tools"
 		}
@@ -335,7 +351,7 @@ func (r *toolRun) callExport(ctx context.Context, engine *host.Engine, modules a
 	c := &callReport{Format: 1, Export: r.flags.export, Code: abi.OK, Ran: true}
 	if failed, ok := errors.AsType[*host.GuestError](err); ok {
 		c.Code, c.Message, c.Receipt = failed.Code, guestText(failed), &failed.Receipt
-		return r.finish(c, nil, limits, &commandError{What: r.flags.export + ": " + c.Message, Code: failed.Code, Hint: r.failureHint(nil, failed.Code), Exit: exitNotDone})
+		return r.finish(c, nil, limits, &commandError{What: r.flags.export + ": " + c.Message, Code: failed.Code, Hint: r.failureHint(nil, failed.Code, failed), Exit: exitNotDone})
 	}
 	if err != nil {
 		return err

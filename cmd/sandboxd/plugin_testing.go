@@ -37,7 +37,7 @@ func pluginTestCommand(e *env) *cobra.Command {
 
 // cases runs all tests of plugins below a folder.
 func (r *testRun) cases(ctx context.Context, dir string) error {
-	files, err := r.find(dir, ".test.yaml", ".test.json")
+	files, err := r.find(dir, caseFiles...)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ import (
 type guardFlags struct {
 	guard    string
 	settings string
+
+	of string // the module or folder that has it, as it was named
 }
 
 func (f *guardFlags) add(c *cobra.Command) {
@@ -59,6 +61,7 @@ func (e *env) settingsOf(text string) (json.RawMessage, error) {
 // choose says which guard of a module is meant, of which a first-party one has named it. flag is
 // the one that names a guard.
 func (f *guardFlags) choose(g *guestFile, flag string) error {
+	f.of = g.name
 	if g.guard == "" {
 		return nil
 	}
@@ -83,7 +86,7 @@ func (e *env) guardWith(ctx context.Context, module *host.Module, f guardFlags, 
 	cfg.Guard, cfg.Settings, cfg.Limits, cfg.Logger = f.guard, settings, host.Limits{Wall: authortest.GuardWall}, e.logger(false)
 	g, err := policies.New(ctx, module, cfg)
 	if _, ok := errors.AsType[*policies.SettingsError](err); ok {
-		return nil, &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused, Hint: "sandboxd plugin inspect shows the settings of the guards of " + m.Name}
+		return nil, &commandError{What: err.Error(), Code: abi.ConfigInvalid, Exit: exitMisused, Hint: "sandboxd plugin inspect " + f.of + " shows the settings"}
 	}
 	if err != nil {
 		return nil, &commandError{What: err.Error(), Code: abi.PolicyUnavailable, Exit: exitNotDone}
@@ -214,6 +217,9 @@ func (e *env) runPolicy(ctx context.Context, file string, f *policyRunFlags) err
 	}
 	if err := f.choose(g, "guard"); err != nil {
 		return err
+	}
+	if f.explain && g.guard != "" {
+		return misuse("ask without it: the verdict names the rule, and docs/policies.md has the rules", "--explain: cannot be used with %s: nothing in its module names the lines of its code", g.name)
 	}
 	var cover *authortest.Cover
 	var module *host.Module

@@ -57,7 +57,7 @@ func (r *testRun) tables(ctx context.Context, dir string) error {
 
 // readTables reads all decision tables below a folder.
 func (r *testRun) readTables(dir string) (tables []*authortest.Table, plan []*testFile, err error) {
-	files, err := r.find(dir, ".table.yaml", ".table.json")
+	files, err := r.find(dir, tableFiles...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -67,12 +67,17 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		c.SetOut(c.ErrOrStderr())
 		help(c, nil)
 		if c.HasParent() {
-			return misuse("", "%s: no command named", c.CommandPath())
+			return misuse("", "%s: no command named", commandName(c))
 		}
 		return misuse("", "no command named")
 	}}
 	c.AddCommand(commands...)
 	return c
+}
+
+// commandName is what errors call a command: they begin with the program's name already.
+func commandName(c *cobra.Command) string {
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
 }
 
 // unknownCommand is the error for a command that parent does not have.
@@ -138,9 +143,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return misuse(c.CommandPath()+" --help", "%s: %s missing", c.CommandPath(), names[len(args)])
+			return misuse(c.CommandPath()+" --help", "%s: %s missing", commandName(c), names[len(args)])
 		case len(args) > len(names):
-			return misuse(c.CommandPath()+" --help", "%s: %q is one argument too many", c.CommandPath(), args[len(names)])
+			return misuse(c.CommandPath()+" --help", "%s: %q is one argument too many", commandName(c), args[len(names)])
 		}
 		return nil
 	}

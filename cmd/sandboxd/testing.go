@@ -141,7 +141,7 @@ func (r *testRun) round(ctx context.Context, round func(context.Context, *testRu
 		if r.flags.run != "" {
 			return misuse("the names are those of cases and rows", "tests: no test under %s matches %q", r.under, r.flags.run)
 		}
-		return misuse("tests live in tests/, files end in .test.json or .table.yaml", "tests: no test found under %s", r.under)
+		return misuse(r.where(), "tests: no test found under %s", r.under)
 	}
 	if r.flags.junit != "" {
 		if err := r.writeJUnit(); err != nil {
@@ -167,6 +167,24 @@ func (r *testRun) round(ctx context.Context, round func(context.Context, *testRu
 		return &commandError{What: fmt.Sprintf("%s: %s", r.command, strings.Join(short, "; ")), Exit: exitNotDone}
 	}
 	return nil
+}
+
+// How the names of files end that hold cases for plugin test, and tables for policy test.
+var (
+	caseFiles  = []string{".test.yaml", ".test.json"}
+	tableFiles = []string{".table.yaml", ".table.json"}
+)
+
+// where says where tests live, or which command runs those that there are.
+func (r *testRun) where() string {
+	other, files := "sandboxd policy test", tableFiles
+	if strings.HasPrefix(r.command, "policy ") {
+		other, files = "sandboxd plugin test", caseFiles
+	}
+	if found, err := r.find(r.under, files...); err == nil && len(found) > 0 {
+		return other + " runs " + found[0]
+	}
+	return "tests live in tests/, files end in .test.json or .table.yaml"
 }
 
 // begin prints the first document of a round of --json.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -525,6 +526,29 @@ func TestNames(t *testing.T) {
 	}
 	if got := slices.Collect(Space{}.Frames(errors.New("no trace"))); len(got) > 0 {
 		t.Errorf("frames %+v", got)
+	}
+}
+
+// However long a name is, and however much longer it gets when it is quoted, what the engine is given of it is
+// bounded, and what can be read of it is its beginning.
+func TestLongNames(t *testing.T) {
+	for _, c := range []struct{ name, want string }{
+		{"main.spin", `"main.spin"`},
+		{strings.Repeat("x", 254), `"` + strings.Repeat("x", 254) + `"`},
+		{strings.Repeat("x", 255), `"` + strings.Repeat("x", 254) + `"`},
+		{strings.Repeat("\xff", 256), `"` + strings.Repeat(`\xff`, 63) + `"`},
+		{strings.Repeat("x", 253) + "\n", `"` + strings.Repeat("x", 253) + `"`},
+		{strings.Repeat("x", 252) + "é!", `"` + strings.Repeat("x", 252) + `é"`},
+		{strings.Repeat("x", 253) + "é!", `"` + strings.Repeat("x", 253) + `"`},
+		{strings.Repeat("\U000e0001", 100), `"` + strings.Repeat(`\U000e0001`, 25) + `"`},
+	} {
+		got := quote(c.name)
+		if got != c.want || len(got) > maxName {
+			t.Errorf("%.20q…, %d bytes: %d bytes %s, want %d bytes %s", c.name, len(c.name), len(got), got, len(c.want), c.want)
+		}
+		if text, err := strconv.Unquote(got); err != nil || !strings.HasPrefix(c.name, text) {
+			t.Errorf("%s: %q, %v", got, text, err)
+		}
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sandboxd/sandboxd/host/wasmbin"
 )
 
-// maxName bounds the name of a function that the engine is given, in bytes.
+// maxName bounds the name of a function that the engine is given, in bytes, as it is quoted: a byte
+// that is no text takes four there.
 const maxName = 256
 
 // names returns the custom section that has the names of functions, which the
@@ -36,12 +38,23 @@ func (w *rewriter) names() []byte {
 	}
 	list := u32(nil, uint32(len(names)))
 	for _, index := range slices.Sorted(maps.Keys(names)) {
-		text := names[index]
-		cut := text[:min(len(text), maxName)]
-		list = name(u32(list, w.shift(index)), strconv.FormatUint(uint64(index), 10)+" "+strconv.Quote(cut))
+		list = name(u32(list, w.shift(index)), strconv.FormatUint(uint64(index), 10)+" "+quote(names[index]))
 	}
 	out := append(name(nil, "name"), 1)
 	return append(u32(out, uint32(len(list))), list...)
+}
+
+// quote returns the quoted text, without its end if it would be longer than maxName.
+func quote(text string) string {
+	long, end := len(`""`), 0
+	for end < len(text) {
+		_, n := utf8.DecodeRuneInString(text[end:])
+		if long += len(strconv.Quote(text[end:end+n])) - len(`""`); long > maxName {
+			break
+		}
+		end += n
+	}
+	return strconv.Quote(text[:end])
 }
 
 // A Space tells the functions of a module from those that Rewrite adds to it. Its zero value is
@@ -59,7 +72,7 @@ func SpaceOf(m *wasmbin.Module) Space {
 // A Frame is a call that had not returned when a rewritten module was stopped.
 type Frame struct {
 	Index uint32 // of the function, in the module as its author made it; imports come first
-	Name  string // as the author's name section has it, else as it is exported, at most 256 bytes of it; empty if it has none
+	Name  string // as the author's name section has it, else as it is exported, as much of it as takes at most 256 bytes when it is quoted; empty if it has none
 }
 
 // Frames yields the frames that the engine's error tells of, innermost first: those of the

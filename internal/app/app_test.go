@@ -336,7 +336,7 @@ func TestNearest(t *testing.T) {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}
 	}
-	for word, want := range map[string]string{"gp": "go", "rs": "rust", "py": "", "x": ""} { // short names are not near everything
+	for word, want := range map[string]string{"gp": "go", "rs": "rust", "py": "", "x": "", "foo": "", "o": "go", "c++": "c", "": ""} { // short names are not near everything
 		if got := Nearest(word, []string{"go", "c", "rust"}); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}

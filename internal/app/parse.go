@@ -179,11 +179,13 @@ func join(path, key string) string {
 }
 
 // Nearest returns the one of names that is at most two edits away from word, and
-// nearest; "" if none is. A name of which the edits leave no letter is not near.
+// nearest; "" if none is. Of short words more has to stay than is replaced: an edit fewer than
+// the shorter of the two has letters, or nothing but letters that were added or left out.
 func Nearest(word string, names []string) string {
 	best, at := 3, ""
 	for _, n := range names {
-		if d := distance(word, n); d < best && d < max(len(word), len(n)) {
+		d, short, long := distance(word, n), min(len(word), len(n)), max(len(word), len(n))
+		if d < best && short > 0 && (d < short || d == long-short) {
 			best, at = d, n
 		}
 	}

@@ -409,9 +409,16 @@ func (rt *Runtime) judge(ctx context.Context, path, name string, g Member, o Opt
 	return nil, bad(abi.PolicyUnavailable, "there is no setting that skips a guard", "%v", err)
 }
 
-// settingHint says how to write a setting that is no text and should be one.
+// settingHint says how to write a setting that is no text and should be one, or which name is
+// near one that is not known.
 func settingHint(err error) string {
 	m, ok := errors.AsType[*flow.MismatchError](err)
+	if ok && m.Unknown {
+		if near := Nearest(m.Name, m.Known); near != "" {
+			return "did you mean " + near + "?"
+		}
+		return "settings: " + strings.Join(m.Known, ", ")
+	}
 	if !ok || m.Want != "text" {
 		return ""
 	}
