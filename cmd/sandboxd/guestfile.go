@@ -40,7 +40,8 @@ func (e *env) openGuest(ctx context.Context, m app.Modules, name, manifestName s
 	if err != nil {
 		return nil, err
 	}
-	if g.guard = app.BuiltinName(name); g.guard != "" && manifest == nil {
+	if guard := app.BuiltinName(name); guard != "" && manifest == nil {
+		g.guard = guard
 		return g, g.openBuiltin(ctx, m)
 	}
 	info, err := os.Stat(e.path(name))

@@ -23,7 +23,7 @@ func pluginBenchCommand(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench [TOOL] [FILE]", Short: "Measure one tool of a plugin",
 		Long: "Call a tool over and over, each time as plugin run does and in a session of its own, and\nsay how long a call takes and what it uses. Fuel repeats unless the guest " +
-			"looks at what\ndoes not. If it differs, calls are made in which the clock, randomness and kv are fixed, and\nthose of them are named that make it differ.\n\nWith --against, call the tool of another module likewise, and say what changed.",
+			"looks at what\ndoes not. If it differs, the tool is called again, at most COUNT times with the clock,\nrandomness and kv fixed and as often with each of them free, to name those that make it\ndiffer. Requests that --replay does not answer are sent again with it.\n\nWith --against, call the tool of another module likewise, and say what changed.",
 		Example: "sandboxd plugin bench get_weather --args '{\"place\":\"Oslo\"}' --grant 'http GET api.weather.example/v1/*' --replay tests/http/oslo.json\n" +
 			"sandboxd plugin bench get_weather weather.wasm --args '{\"place\":\"Oslo\"}' --against weather-old.wasm --json",
 		Args: exactly("[TOOL]", "[FILE]"),

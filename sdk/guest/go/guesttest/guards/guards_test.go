@@ -131,11 +131,11 @@ func TestSettingsAgree(t *testing.T) {
 	}
 }
 
-// bySchema takes a schema's reason out of a refusal: of a value of a wrong type the real host says
-// for people what the fake one says in the validator's words.
+// bySchema takes a schema's reason out of a refusal: of a value of a wrong type, or an unknown one, the real
+// host says for people what the fake one says in the validator's words.
 func bySchema(text string) string {
 	before, why, _ := strings.Cut(text, "settings: ")
-	for _, begins := range []string{"validating root: validating /", "validating root: type: ", "/", "want "} {
+	for _, begins := range []string{"validating root: validating /", "validating root: type: ", "validating root: unexpected additional properties ", "/", "want "} {
 		if strings.HasPrefix(why, begins) {
 			return before + "settings: by their schema"
 		}
