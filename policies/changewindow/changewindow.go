@@ -20,7 +20,7 @@ type Settings struct {
 	Effects []string `json:"effects,omitempty" doc:"so are all tools with these effects" enum:"none,idempotent,once"`
 	Open    []Window `json:"open" doc:"when they may be called; empty: never"`
 	Freeze  []Freeze `json:"freeze,omitempty" doc:"when they may not, whatever open says"`
-	Outside string   `json:"outside" doc:"what becomes of a call outside of the hours: it is refused, or a person is asked; in a freeze it is always refused" enum:"deny,confirm"`
+	Outside string   `json:"outside,omitempty" doc:"what becomes of a call outside of the hours: it is refused, or a person is asked; in a freeze it is always refused" enum:"deny,confirm" default:"deny"`
 }
 
 // A Window is some hours of some days of the week.
